@@ -1,0 +1,325 @@
+r"""The compiled reader: grammar rules become literal gates and anchored patterns for polars.
+
+A rule without recursion is a regular language. The trees are taken before Lark expands the EBNF, so that
+options and repeats are still there:
+
+    rule tree --> wordings --> Fixed: one anchored pattern with a group a field
+                          \--> Bag:   head, items in any order, end; its patterns are made from the shapes seen
+
+    line --> head (first characters) --> candidate rules --> starts_with gate --> pattern --> typed columns
+
+The patterns are ASCII, anchored at both ends, and mean the same to Python's re and to Rust's regex.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from sglogparse._errors import GrammarError
+from sglogparse._grammar import LINE_GRAMMARS, docs, grammar_text, terminal_bases
+
+if TYPE_CHECKING:
+    from lark import Tree
+    from lark.load_grammar import Definition
+
+FieldType = Literal["int", "float", "bool", "str"]
+
+#: Rules whose text is taken as one group; their distinct values are read one by one.
+_OPAQUE = frozenset({"tags"})
+
+
+@dataclass(frozen=True)
+class Item:
+    """An entry of a bag: `literal` is its text before the field, empty for one that starts with a field."""
+
+    literal: str
+    pattern: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A wording whose fields stand in a fixed order."""
+
+    prefixes: tuple[str, ...]
+    pattern: str
+    #: group name -> field name; a field that stands in two places of a wording has two groups
+    groups: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Bag:
+    """A wording whose items come in any order: head item (separator item)* end."""
+
+    prefixes: tuple[str, ...]
+    head: str
+    separator: str
+    items: tuple[Item, ...]
+    end: str
+    #: groups of the head
+    groups: dict[str, str]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the fields that its items can hold."""
+        return tuple(name for item in self.items for name in item.fields)
+
+    def shape(self, text: str) -> tuple[str, dict[str, str]] | None:
+        """Return the pattern of one line's order of items, with its groups; None when the bag refuses it."""
+        head = re.compile(self.head).match(text)
+        if head is None:
+            return None
+        parts, groups, seen = [self.head], dict(self.groups), set(self.groups.values())
+        position = head.end()
+        while True:
+            found = self._item_at(text, position)
+            if found is None:
+                return None
+            item, match = found
+            if item.fields == ("extra",):
+                group = f"extra__{len(parts)}"
+                key, colon, _ = match[0].partition(": ")
+                body = _escape(key + colon) + "[^,]+" if colon else _escape(match[0])
+                parts.append(f"(?P<{group}>{body})")
+                groups[group] = "extra"
+            else:
+                if seen & set(item.fields):
+                    return None
+                seen |= set(item.fields)
+                parts.append(item.pattern)
+                groups |= {name: name for name in item.fields}
+            position = match.end()
+            if text.startswith(self.separator, position):
+                position += len(self.separator)
+                parts.append(_escape(self.separator))
+            elif re.fullmatch(self.end, text[position:]):
+                parts.append(self.end)
+                return "^" + "".join(parts) + "$", groups
+            else:
+                return None
+
+    def _item_at(self, text: str, position: int) -> tuple[Item, re.Match[str]] | None:
+        # As Lark's lexer does: the longest literal wins and is not given back; then terminals by priority.
+        keyed = [item for item in self.items if item.literal and text.startswith(item.literal, position)]
+        if keyed:
+            item = max(keyed, key=lambda one: len(one.literal))
+            match = re.compile(item.pattern).match(text, position)
+            return (item, match) if match else None
+        for item in self.items:
+            if not item.literal:
+                match = re.compile(item.pattern).match(text, position)
+                if match:
+                    return item, match
+        return None
+
+
+@dataclass(frozen=True)
+class EventPlan:
+    """All that the bulk reader needs to know of one event."""
+
+    name: str
+    doc: str
+    wordings: tuple[Fixed | Bag, ...]
+    fields: dict[str, FieldType]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The vocabulary: events in the order in which readers try them, and the header."""
+
+    events: tuple[EventPlan, ...]
+    header: str
+    header_groups: dict[str, str]
+    tags: dict[str, str]
+    #: terminal names by field, from which the types follow
+    types: dict[str, FieldType] = field(default_factory=dict)
+
+
+@cache
+def compiled_plan() -> Plan:
+    """Compile the line grammars.
+
+    Raises GrammarError for a rule that cannot be compiled: recursion, or a wording without a literal start.
+    """
+    from lark.load_grammar import GrammarBuilder
+
+    builder = GrammarBuilder(global_keep_all_tokens=False, import_paths=[])
+    builder.load_grammar(grammar_text(*LINE_GRAMMARS), "<sglogparse>")
+    return _Compiler(builder._definitions).plan()
+
+
+class _Compiler:
+    """Walks the EBNF trees of a grammar. One instance compiles one grammar."""
+
+    def __init__(self, definitions: dict[str, Definition]) -> None:
+        self._definitions = definitions
+        self._types: dict[str, FieldType] = {
+            name.lower(): _field_type(name)
+            for name, definition in definitions.items()
+            if definition.is_term
+        }
+
+    def plan(self) -> Plan:
+        events = tuple(self._event(name) for name in _rule_names(self._definitions["event"].tree))
+        groups: dict[str, str] = {}
+        header = self._pattern(self._definitions["header"].tree, groups, ("header",))
+        tags = {}
+        for alternative in _alternatives(self._definitions["tag"].tree):
+            literal, name = _children(alternative)
+            tags[_literal_text(literal) or ""] = (_symbol(name) or "").lower()
+        return Plan(events, "^(?:" + header + ")", groups, tags, self._types)
+
+    def _event(self, name: str) -> EventPlan:
+        wordings = tuple(self._wording(name, tree) for tree in _alternatives(self._definitions[name].tree))
+        fields: dict[str, FieldType] = {}
+        for wording in wordings:
+            names = list(wording.groups.values()) + (list(wording.fields) if isinstance(wording, Bag) else [])
+            fields |= {one: self._types[one] for one in names}
+        return EventPlan(name, docs().get(name, ""), wordings, fields)
+
+    def _wording(self, name: str, tree: Tree[object]) -> Fixed | Bag:
+        children = _children(tree)
+        prefixes = self._prefixes(children[0])
+        if not prefixes:
+            raise GrammarError(f"grammar rule {name}: a wording must start with a literal")
+        star = next((i for i, child in enumerate(children) if _is_star(child)), None)
+        groups: dict[str, str] = {}
+        if star is None:
+            pattern = "".join(self._pattern(child, groups, (name,)) for child in children)
+            return Fixed(prefixes, f"^{pattern}$", groups)
+        separator, item = _children(_children(children[star])[0])
+        rule = _symbol(item)
+        if rule is None or _symbol(children[star - 1]) != rule:
+            raise GrammarError(f"grammar rule {name}: a repeat must have the form `item (separator item)*`")
+        head = "".join(self._pattern(child, groups, (name,)) for child in children[: star - 1])
+        end = "".join(self._pattern(child, groups, (name,)) for child in children[star + 1 :])
+        items = tuple(self._item(rule, alternative) for alternative in _alternatives(self._definitions[rule].tree))
+        return Bag(prefixes, head, _literal_text(separator) or "", items, end, groups)
+
+    def _item(self, rule: str, tree: Tree[object]) -> Item:
+        groups: dict[str, str] = {}
+        children = _children(tree)
+        pattern = "".join(self._pattern(child, groups, (rule,)) for child in children)
+        return Item(_literal_text(children[0]) or "", pattern, tuple(groups.values()))
+
+    def _prefixes(self, tree: Tree[object]) -> tuple[str, ...]:
+        """Return the literals with which a wording can start: its literal, or the words of a terminal."""
+        literal = _literal_text(tree)
+        if literal is not None:
+            return (literal,)
+        name = _symbol(tree)
+        words = self._terminal(name).split("|") if name and self._definitions[name].is_term else []
+        return tuple(words) if all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words) else ()
+
+    def _pattern(self, tree: Tree[object], groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
+        """Return the pattern of a tree, adding its groups; with `groups` None nothing is captured."""
+        data = str(tree.data)
+        if data in ("expansions", "alias"):
+            options = [self._pattern(child, groups, path) for child in _alternatives(tree)]
+            return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
+        if data == "expansion":
+            return "".join(self._pattern(child, groups, path) for child in _alternatives(tree))
+        if data == "maybe":
+            return "(?:" + "".join(self._pattern(child, groups, path) for child in _alternatives(tree)) + ")?"
+        if data == "expr":
+            inner, operator = next(_alternatives(tree)), str(tree.children[1])
+            if operator == "?" or groups is None:
+                return "(?:" + self._pattern(inner, groups, path) + ")" + operator
+            raise GrammarError(f"grammar rule {path[0]}: a repeat of fields cannot be compiled here")
+        if data != "value":
+            raise GrammarError(f"grammar rule {path[0]}: `{data}` cannot be compiled")
+        literal = _literal_text(tree)
+        return _escape(literal) if literal is not None else self._named(_symbol(tree), groups, path)
+
+    def _named(self, name: str | None, groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
+        if name is None:
+            raise GrammarError(f"grammar rule {path[0]}: a pattern must be a named terminal")
+        definition = self._definitions[name]
+        if name in path:
+            raise GrammarError(f"grammar rule {name} is recursive and cannot be compiled")
+        if definition.is_term:
+            body, name = self._terminal(name), name.lower()
+        elif name in _OPAQUE:
+            body = self._pattern(definition.tree, None, (*path, name))
+        else:
+            return self._pattern(definition.tree, groups, (*path, name))
+        if groups is None:
+            return f"(?:{body})"
+        group = name if name not in groups else f"{name}__{len(groups)}"
+        groups[group] = name
+        return f"(?P<{group}>{body})"
+
+    def _terminal(self, name: str) -> str:
+        """Return the pattern of a terminal (Lark has put the pattern in place of a reference already)."""
+        values = list(self._definitions[name].tree.iter_subtrees_topdown())
+        raw = next((text for value in values if (text := _literal(value)) is not None), "")
+        if sum(value.data == "value" for value in values) > 2 or not raw.startswith("/") or not raw.endswith("/"):
+            raise GrammarError(f"grammar terminal {name} must be one /pattern/ without flags, or another terminal")
+        return raw[1:-1].replace("\\/", "/")
+
+
+def _escape(text: str) -> str:
+    """Escape a literal for a pattern: only what both regex engines treat as special."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text)
+
+
+def _field_type(name: str) -> FieldType:
+    """Return the type of a field by the name of the terminal it refers to (or by its own)."""
+    base = terminal_bases().get(name, name)
+    prefixes: tuple[tuple[str, FieldType], ...] = (("INT", "int"), ("FLOAT", "float"), ("BOOL", "bool"))
+    return next((kind for prefix, kind in prefixes if base.startswith(prefix)), "str")
+
+
+def _children(tree: Tree[object]) -> list[Tree[object]]:
+    """Return the subtrees, looking through groups of one."""
+    from lark import Tree
+
+    children = [child for child in tree.children if isinstance(child, Tree)]
+    if len(children) == 1 and tree.data == "expansions":
+        return _children(children[0]) if children[0].data == "expansion" else children
+    return children
+
+
+def _alternatives(tree: Tree[object]) -> Iterator[Tree[object]]:
+    from lark import Tree
+
+    for child in tree.children:
+        if isinstance(child, Tree):
+            yield child
+
+
+def _rule_names(tree: Tree[object]) -> list[str]:
+    return [name for alternative in _alternatives(tree) if (name := _symbol(_children(alternative)[0]))]
+
+
+def _symbol(tree: Tree[object]) -> str | None:
+    """Return the name of the rule or terminal that a value refers to."""
+    from lark.grammar import Symbol
+
+    child = tree.children[0] if tree.data == "value" else None
+    return child.name if isinstance(child, Symbol) else None
+
+
+def _literal(tree: Tree[object]) -> str | None:
+    from lark import Tree
+
+    child = tree.children[0] if tree.data == "value" else None
+    if isinstance(child, Tree) and child.data == "literal":
+        return str(child.children[0])
+    return None
+
+
+def _literal_text(tree: Tree[object]) -> str | None:
+    """Return the text of a string literal."""
+    raw = _literal(tree)
+    if raw is None or not raw.startswith('"'):
+        return None
+    return raw[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def _is_star(tree: Tree[object]) -> bool:
+    return tree.data == "expr" and str(tree.children[1]) == "*"

@@ -1,0 +1,157 @@
+"""From records to events: each line by the one grammar rule that takes it, as typed frames.
+
+    message --> head (its first characters; few are distinct) --> candidate rules
+            --> patterns, rule by rule, on the lines of that bucket only --> typed columns
+
+Bulk lines never meet Python: it sees the distinct heads, one line a shape of a bag, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sglogparse._compiler import Bag, Fixed
+from sglogparse._records import RECORD_SCHEMA
+
+if TYPE_CHECKING:
+    from sglogparse._compiler import EventPlan, FieldType, Plan
+
+#: Characters of a message by which its candidate rules are found.
+_HEAD = 12
+#: Orders of items that a bag learns from lines of one log before it reads the rest line by line.
+_MOST_SHAPES = 64
+
+DTYPES: dict[FieldType, pl.DataType] = {
+    "int": pl.Int64(),
+    "float": pl.Float64(),
+    "bool": pl.Boolean(),
+    "str": pl.String(),
+}
+
+
+def event_schema(event: EventPlan) -> dict[str, pl.DataType]:
+    """Return the schema of an event's frame: the record's columns, then its fields."""
+    return {**RECORD_SCHEMA, **{name: DTYPES[kind] for name, kind in event.fields.items()}}
+
+
+def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str, pl.DataFrame]]:
+    """Return the kind of each record (null where no rule takes it) and a frame an event."""
+    pieces: dict[str, list[pl.DataFrame]] = {event.name: [] for event in plan.events}
+    for candidates, rows in _buckets(records["message"], plan):
+        left = pl.DataFrame({"row": rows, "message": records["message"].gather(rows)})
+        for event in candidates:
+            for wording in event.wordings:
+                for found in _matches(left, wording, event):
+                    pieces[event.name].append(found)
+                    left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
+                if left.is_empty():
+                    break
+    kinds = pl.Series("kind", [None], dtype=pl.UInt8).new_from_index(0, records.height)
+    frames: dict[str, pl.DataFrame] = {}
+    for code, event in enumerate(plan.events):
+        fields = {name: DTYPES[kind] for name, kind in event.fields.items()}
+        found = pl.concat([pl.DataFrame(schema={"row": pl.UInt32, **fields}), *pieces[event.name]], how="diagonal")
+        if len(pieces[event.name]) > 1:
+            found = found.sort("row")
+        kinds = kinds.scatter(found["row"], code)
+        head = records.select(RECORD_SCHEMA.keys())[found["row"]]
+        frames[event.name] = pl.concat([head, found.drop("row")], how="horizontal").select(event_schema(event).keys())
+    names = pl.Enum([event.name for event in plan.events])
+    return kinds.cat.to(names), frames
+
+
+def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan], pl.Series]]:
+    """Yield the rows that share their candidate rules; rows without a candidate are left out."""
+    heads = messages.str.head(_HEAD).alias("head")
+    distinct = heads.unique()
+    pairs = [
+        pl.DataFrame({"head": distinct.filter(mask)}).with_columns(pl.lit(index, dtype=pl.UInt16).alias("event"))
+        for index, event in enumerate(plan.events)
+        if (mask := _has_head(distinct, event)).any()
+    ]
+    if not pairs:
+        return
+    table = pl.concat(pairs).group_by("head").agg(pl.col("event").sort())
+    table = table.with_columns(pl.col("event").cast(pl.List(pl.String)).list.join(",").alias("bucket"))
+    rows = heads.to_frame().with_row_index("row").join(table, on="head", how="inner", maintain_order="left")
+    for (bucket,), part in rows.select("row", "bucket").partition_by("bucket", as_dict=True).items():
+        yield [plan.events[int(index)] for index in str(bucket).split(",")], part["row"]
+
+
+def _has_head(heads: pl.Series, event: EventPlan) -> pl.Series:
+    mask = pl.repeat(False, len(heads), eager=True)
+    for prefix in {prefix[:_HEAD] for wording in event.wordings for prefix in wording.prefixes}:
+        mask |= (heads == prefix) if len(prefix) == _HEAD else heads.str.starts_with(prefix)
+    return mask
+
+
+def _matches(left: pl.DataFrame, wording: Fixed | Bag, event: EventPlan) -> Iterator[pl.DataFrame]:
+    """Yield typed rows of the messages that a wording takes."""
+    if isinstance(wording, Fixed):
+        found = _extract(left, wording.pattern, wording.groups, event)
+        if not found.is_empty():
+            yield found
+        return
+    gate = pl.any_horizontal([pl.col("message").str.starts_with(prefix) for prefix in wording.prefixes])
+    left = left.filter(gate)
+    for _ in range(_MOST_SHAPES):
+        if left.is_empty():
+            return
+        shape = wording.shape(left["message"][0])
+        if shape is None:
+            left = left[1:]
+            continue
+        found = _extract(left, *shape, event)
+        yield found
+        left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
+    yield from _one_by_one(left, wording, event)
+
+
+def _one_by_one(left: pl.DataFrame, bag: Bag, event: EventPlan) -> Iterator[pl.DataFrame]:
+    """Read what is left of a bag whose items come in ever new orders."""
+    rows: list[dict[str, object]] = []
+    for row, message in left.iter_rows():
+        shape = bag.shape(message)
+        match = re.match(shape[0], message) if shape else None
+        if shape and match:
+            rows.append({"row": row, **{group: match[group] for group in shape[1]}})
+    if rows:
+        groups = {group: group.partition("__")[0] for row in rows for group in row if group != "row"}
+        texts = pl.DataFrame(rows, schema={"row": pl.UInt32, **dict.fromkeys(groups, pl.String)})
+        yield _typed(texts, groups, event)
+
+
+def _extract(left: pl.DataFrame, pattern: str, groups: dict[str, str], event: EventPlan) -> pl.DataFrame:
+    texts = left.select(
+        "row", pl.col("message").str.extract_groups("(?P<matched>)" + pattern).alias("group")
+    ).unnest("group").filter(pl.col("matched").is_not_null())
+    return _typed(texts, groups, event)
+
+
+def _typed(texts: pl.DataFrame, groups: dict[str, str], event: EventPlan) -> pl.DataFrame:
+    columns = []
+    for name in dict.fromkeys(groups.values()):
+        sources = [group for group, field in groups.items() if field == name]
+        if name == "extra":
+            columns.append(pl.concat_str(sources, separator=", ", ignore_nulls=True).alias(name))
+            continue
+        text = pl.coalesce(sources) if len(sources) > 1 else pl.col(sources[0])
+        kind = event.fields[name]
+        if kind == "bool":
+            columns.append((text == "True").alias(name))
+        else:
+            columns.append(text.cast(DTYPES[kind], strict=False).alias(name))
+    return texts.select("row", *columns)
+
+
+def printed(records: pl.DataFrame, event: EventPlan, rows: Iterable[int]) -> pl.DataFrame:
+    """Return the fields of an event's rows as text, digit for digit: what was printed, not what it means."""
+    left = pl.DataFrame({"row": list(rows)}, schema={"row": pl.UInt32})
+    left = left.with_columns(records["message"].gather(left["row"]).alias("message"))
+    text_event = type(event)(event.name, event.doc, event.wordings, dict.fromkeys(event.fields, "str"))
+    found = [piece for wording in event.wordings for piece in _matches(left, wording, text_event)]
+    return pl.concat([pl.DataFrame(schema={"row": pl.UInt32}), *found], how="diagonal").sort("row")

@@ -1,0 +1,151 @@
+r"""From paths to physical lines: every input byte belongs to exactly one line.
+
+    path, "-", .gz --> bytes --> text that is valid UTF-8 --> lines (file, line, text)
+
+A physical line ends at \n (or at the end of the file); \r\n is one end. What a terminal would have overwritten
+(text before a lone \r, as progress bars leave it) stays in `text`. What had to be replaced is counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from sglogparse._errors import SourceError
+
+#: How much of a file is looked at to tell text from binary data, bytes.
+_SAMPLE = 1 << 16
+#: Share of control characters in the sample above which a file is not a log.
+_BINARY_SHARE = 0.05
+_TEXT_CONTROLS = b"\t\n\r\x1b\b\f"
+_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
+_GZIP_MAGIC = b"\x1f\x8b"
+_MOST_FILES = 65_535
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """What was read of one file, and what had to be done to read it."""
+
+    path: str
+    lines: int
+    #: size of the text, after decompression, bytes
+    bytes: int
+    #: bytes that were not valid UTF-8, and NUL bytes, bytes
+    replaced_bytes: int
+    notes: tuple[str, ...]
+
+
+def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.DataFrame]:
+    """Read logs into physical lines, in the order given; "-" is standard input.
+
+    Raises SourceError for a path that is missing, a folder, not permitted, damaged or binary, and for a path that
+    is given twice.
+    """
+    names = [str(path) for path in paths]
+    if not names:
+        raise SourceError("no log was given")
+    if len(names) > _MOST_FILES:
+        raise SourceError(f"{len(names)} logs were given; {_MOST_FILES} at most in one call")
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise SourceError(f"{twice}: given twice")
+    read = [_read(name, index) for index, name in enumerate(names)]
+    return [source for source, _ in read], pl.concat([frame for _, frame in read])
+
+
+def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
+    raw, notes = _decompressed(name, _bytes(name))
+    size = len(raw)
+    raw, replaced, more = _as_text(name, raw)
+    notes += more
+    try:
+        frame = _lines(raw)
+    except pl.exceptions.ComputeError:  # what polars raises for invalid UTF-8
+        text = raw.decode(errors="replace")
+        invalid = len(raw) - len(raw.decode(errors="ignore").encode())
+        replaced += invalid
+        notes.append(f"{invalid} bytes were not valid UTF-8 and were replaced")
+        raw = text.encode()
+        frame = _lines(raw)
+    if b"\x1b" in raw:
+        plain = frame.select(pl.col("text").str.replace_all(_ANSI, ""))
+        notes.append(f"terminal control sequences removed from {(plain['text'] != frame['text']).sum()} lines")
+        frame = plain
+    if raw and not raw.endswith(b"\n"):
+        notes.append("the last line has no end: the log was cut, or is still being written")
+    frame = frame.select(
+        pl.lit(index, dtype=pl.UInt16).alias("file"),
+        pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("line"),
+        "text",
+    )
+    return SourceFile(name, frame.height, size, replaced, tuple(notes)), frame
+
+
+def _lines(raw: bytes) -> pl.DataFrame:
+    return pl.read_lines(raw, name="text") if raw else pl.DataFrame(schema={"text": pl.String})
+
+
+def _bytes(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    path = Path(name)
+    try:
+        if path.is_dir():
+            raise SourceError(f"{name}: is a folder; name the logs in it, e.g. {name.rstrip('/')}/*.log")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise SourceError(f"{name}: no such file") from None
+    except PermissionError:
+        raise SourceError(f"{name}: no permission to read it") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _decompressed(name: str, raw: bytes) -> tuple[bytes, list[str]]:
+    """Return the text of gzip data (whatever the file is called), and any other data as it is."""
+    if not raw.startswith(_GZIP_MAGIC):
+        return raw, []
+    out = bytearray()
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+            while chunk := stream.read(1 << 20):
+                out += chunk
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if not out:
+            raise SourceError(f"{name}: damaged gzip data: {error}") from None
+        return bytes(out), [f"the gzip data is damaged or cut; read the first {len(out)} bytes of text"]
+    return bytes(out), []
+
+
+def _as_text(name: str, raw: bytes) -> tuple[bytes, int, list[str]]:
+    """Return text without byte order mark or NULs, how many bytes were replaced, and notes.
+
+    A log that was truncated under an open writer begins with a run of NULs, so NULs alone do not make a file
+    binary: what stands beside them decides.
+    """
+    for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+        if raw.startswith(mark):
+            text = raw[2:].decode(encoding, errors="replace").encode()
+            return text, text.count("\ufffd".encode()), [f"converted from {encoding.upper()}"]
+    notes: list[str] = []
+    if raw.startswith(b"\xef\xbb\xbf"):
+        raw = raw[3:]
+        notes.append("byte order mark removed")
+    nul = raw.count(b"\0")
+    runs = sum(1 for part in raw[:_SAMPLE].split(b"\0") if part) if nul else 0
+    if nul:
+        raw = raw.replace(b"\0", b"")
+        notes.append(f"{nul} NUL bytes removed")
+    sample = raw[:_SAMPLE]
+    controls = sum(sample.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
+    if controls + max(runs - 1, 0) > _BINARY_SHARE * len(sample) or (nul and not raw.strip()):
+        raise SourceError(f"{name}: binary data, not a log")
+    return raw, nul, notes
