@@ -20,7 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from sglogparse._errors import GrammarError
-from sglogparse._grammar import LINE_GRAMMARS, docs, grammar_text, terminal_bases
+from sglogparse._grammar import LINE_GRAMMARS, docs_of, grammar_text, terminal_bases
 
 if TYPE_CHECKING:
     from lark import Tree
@@ -37,6 +37,8 @@ class Item:
     """An entry of a bag: `literal` is its text before the field, empty for one that starts with a field."""
 
     literal: str
+    #: what its first terminal matches: a text that has it is this entry or none
+    start: str
     pattern: str
     fields: tuple[str, ...]
 
@@ -46,6 +48,8 @@ class Fixed:
     """A wording whose fields stand in a fixed order."""
 
     prefixes: tuple[str, ...]
+    #: longer prefixes of the rule's other wordings: a line that has one of them is theirs, whatever follows
+    rivals: tuple[str, ...]
     pattern: str
     #: group name -> field name; a field that stands in two places of a wording has two groups
     groups: dict[str, str]
@@ -56,6 +60,7 @@ class Bag:
     """A wording whose items come in any order: head item (separator item)* end."""
 
     prefixes: tuple[str, ...]
+    rivals: tuple[str, ...]
     head: str
     separator: str
     items: tuple[Item, ...]
@@ -82,8 +87,7 @@ class Bag:
             item, match = found
             if item.fields == ("extra",):
                 group = f"extra__{len(parts)}"
-                key, colon, _ = match[0].partition(": ")
-                body = _escape(key + colon) + "[^,]+" if colon else _escape(match[0])
+                body = _extra_body(match[0])
                 parts.append(f"(?P<{group}>{body})")
                 groups[group] = "extra"
             else:
@@ -103,18 +107,13 @@ class Bag:
                 return None
 
     def _item_at(self, text: str, position: int) -> tuple[Item, re.Match[str]] | None:
-        # As Lark's lexer does: the longest literal wins and is not given back; then terminals by priority.
+        # As Lark's lexer does: the longest literal wins, then terminals by priority; none is given back.
         keyed = [item for item in self.items if item.literal and text.startswith(item.literal, position)]
-        if keyed:
-            item = max(keyed, key=lambda one: len(one.literal))
-            match = re.compile(item.pattern).match(text, position)
-            return (item, match) if match else None
-        for item in self.items:
-            if not item.literal:
-                match = re.compile(item.pattern).match(text, position)
-                if match:
-                    return item, match
-        return None
+        item = max(keyed, key=lambda one: len(one.literal), default=None) or next(
+            (one for one in self.items if not one.literal and re.compile(one.start).match(text, position)), None
+        )
+        match = re.compile(item.pattern).match(text, position) if item else None
+        return (item, match) if item and match else None
 
 
 @dataclass(frozen=True)
@@ -141,25 +140,37 @@ class Plan:
 
 @cache
 def compiled_plan() -> Plan:
-    """Compile the line grammars.
+    """Compile the line grammars."""
+    return compile_grammar(grammar_text(*LINE_GRAMMARS))
+
+
+def compile_grammar(text: str) -> Plan:
+    """Compile a grammar that has the rules `event`, `header` and `tag`.
 
     Raises GrammarError for a rule that cannot be compiled: recursion, or a wording without a literal start.
     """
+    return _Compiler(text).plan()
+
+
+def definitions_of(text: str) -> dict[str, Definition]:
+    """Return the rules and terminals of a grammar by name, as Lark has them before it expands the EBNF."""
     from lark.load_grammar import GrammarBuilder
 
     builder = GrammarBuilder(global_keep_all_tokens=False, import_paths=[])
-    builder.load_grammar(grammar_text(*LINE_GRAMMARS), "<sglogparse>")
-    return _Compiler(builder._definitions).plan()
+    builder.load_grammar(text, "<sglogparse>")
+    return dict(builder._definitions)
 
 
 class _Compiler:
     """Walks the EBNF trees of a grammar. One instance compiles one grammar."""
 
-    def __init__(self, definitions: dict[str, Definition]) -> None:
-        self._definitions = definitions
+    def __init__(self, text: str) -> None:
+        self._definitions = definitions_of(text)
+        self._docs = docs_of(text)
+        bases = terminal_bases(text)
         self._types: dict[str, FieldType] = {
-            name.lower(): _field_type(name)
-            for name, definition in definitions.items()
+            name.lower(): _field_type(bases.get(name, name))
+            for name, definition in self._definitions.items()
             if definition.is_term
         }
 
@@ -174,23 +185,27 @@ class _Compiler:
         return Plan(events, "^(?:" + header + ")", groups, tags, self._types)
 
     def _event(self, name: str) -> EventPlan:
-        wordings = tuple(self._wording(name, tree) for tree in _alternatives(self._definitions[name].tree))
+        trees = list(_alternatives(self._definitions[name].tree))
+        starts = [self._prefixes(name, tree) for tree in trees]
+        wordings = tuple(
+            self._wording(name, tree, prefixes, _rivals(prefixes, starts))
+            for tree, prefixes in zip(trees, starts, strict=True)
+        )
         fields: dict[str, FieldType] = {}
         for wording in wordings:
             names = list(wording.groups.values()) + (list(wording.fields) if isinstance(wording, Bag) else [])
             fields |= {one: self._types[one] for one in names}
-        return EventPlan(name, docs().get(name, ""), wordings, fields)
+        return EventPlan(name, self._docs.get(name, ""), wordings, fields)
 
-    def _wording(self, name: str, tree: Tree[object]) -> Fixed | Bag:
+    def _wording(
+        self, name: str, tree: Tree[object], prefixes: tuple[str, ...], rivals: tuple[str, ...]
+    ) -> Fixed | Bag:
         children = _children(tree)
-        prefixes = self._prefixes(children[0])
-        if not prefixes:
-            raise GrammarError(f"grammar rule {name}: a wording must start with a literal")
         star = next((i for i, child in enumerate(children) if _is_star(child)), None)
         groups: dict[str, str] = {}
         if star is None:
             pattern = "".join(self._pattern(child, groups, (name,)) for child in children)
-            return Fixed(prefixes, f"^{pattern}$", groups)
+            return Fixed(prefixes, rivals, f"^{pattern}$", groups)
         separator, item = _children(_children(children[star])[0])
         rule = _symbol(item)
         if rule is None or _symbol(children[star - 1]) != rule:
@@ -198,22 +213,26 @@ class _Compiler:
         head = "".join(self._pattern(child, groups, (name,)) for child in children[: star - 1])
         end = "".join(self._pattern(child, groups, (name,)) for child in children[star + 1 :])
         items = tuple(self._item(rule, alternative) for alternative in _alternatives(self._definitions[rule].tree))
-        return Bag(prefixes, head, _literal_text(separator) or "", items, end, groups)
+        return Bag(prefixes, rivals, head, _literal_text(separator) or "", items, end, groups)
 
     def _item(self, rule: str, tree: Tree[object]) -> Item:
         groups: dict[str, str] = {}
         children = _children(tree)
         pattern = "".join(self._pattern(child, groups, (rule,)) for child in children)
-        return Item(_literal_text(children[0]) or "", pattern, tuple(groups.values()))
+        start = self._pattern(children[0], None, (rule,))
+        return Item(_literal_text(children[0]) or "", start, pattern, tuple(groups.values()))
 
-    def _prefixes(self, tree: Tree[object]) -> tuple[str, ...]:
+    def _prefixes(self, rule: str, tree: Tree[object]) -> tuple[str, ...]:
         """Return the literals with which a wording can start: its literal, or the words of a terminal."""
-        literal = _literal_text(tree)
+        first = next(iter(_children(tree)), None)
+        literal = _literal_text(first) if first else None
         if literal is not None:
             return (literal,)
-        name = _symbol(tree)
+        name = _symbol(first) if first else None
         words = self._terminal(name).split("|") if name and self._definitions[name].is_term else []
-        return tuple(words) if all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words) else ()
+        if not words or not all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words):
+            raise GrammarError(f"grammar rule {rule}: a wording must start with a literal")
+        return tuple(words)
 
     def _pattern(self, tree: Tree[object], groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
         """Return the pattern of a tree, adding its groups; with `groups` None nothing is captured."""
@@ -267,11 +286,25 @@ def _escape(text: str) -> str:
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text)
 
 
-def _field_type(name: str) -> FieldType:
+def _extra_body(text: str) -> str:
+    """Return the pattern of an entry that no release we know prints, so that other lines' entries share it.
+
+    What is left open is the value alone: no literal and no other terminal of a bag can begin with what stays.
+    """
+    key, colon, _ = text.partition(": ")
+    return _escape(key + colon) + "[^,]+" if colon else re.sub("[0-9]+", "[0-9]+", _escape(text))
+
+
+def _rivals(prefixes: tuple[str, ...], starts: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the prefixes that are longer than, and begin with, one of `prefixes`."""
+    others = dict.fromkeys(other for start in starts for other in start if other not in prefixes)
+    return tuple(other for other in others if other.startswith(prefixes))
+
+
+def _field_type(base: str) -> FieldType:
     """Return the type of a field by the name of the terminal it refers to (or by its own)."""
-    base = terminal_bases().get(name, name)
-    prefixes: tuple[tuple[str, FieldType], ...] = (("INT", "int"), ("FLOAT", "float"), ("BOOL", "bool"))
-    return next((kind for prefix, kind in prefixes if base.startswith(prefix)), "str")
+    types: dict[str, FieldType] = {"INT": "int", "FLOAT": "float", "BOOL": "bool"}
+    return types.get(base.partition("_")[0], "str")
 
 
 def _children(tree: Tree[object]) -> list[Tree[object]]:

@@ -51,15 +51,19 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
                 if left.is_empty():
                     break
     kinds = pl.Series("kind", [None], dtype=pl.UInt8).new_from_index(0, records.height)
+    heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}
     for code, event in enumerate(plan.events):
-        fields = {name: DTYPES[kind] for name, kind in event.fields.items()}
-        found = pl.concat([pl.DataFrame(schema={"row": pl.UInt32, **fields}), *pieces[event.name]], how="diagonal")
+        schema = event_schema(event)
+        if not pieces[event.name]:
+            frames[event.name] = pl.DataFrame(schema=schema)
+            continue
+        empty = pl.DataFrame(schema={"row": pl.UInt32, **{name: schema[name] for name in event.fields}})
+        found = pl.concat([empty, *pieces[event.name]], how="diagonal")
         if len(pieces[event.name]) > 1:
             found = found.sort("row")
         kinds = kinds.scatter(found["row"], code)
-        head = records.select(RECORD_SCHEMA.keys())[found["row"]]
-        frames[event.name] = pl.concat([head, found.drop("row")], how="horizontal").select(event_schema(event).keys())
+        frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(schema.keys())
     names = pl.Enum([event.name for event in plan.events])
     return kinds.cat.to(names), frames
 
@@ -91,13 +95,14 @@ def _has_head(heads: pl.Series, event: EventPlan) -> pl.Series:
 
 def _matches(left: pl.DataFrame, wording: Fixed | Bag, event: EventPlan) -> Iterator[pl.DataFrame]:
     """Yield typed rows of the messages that a wording takes."""
+    if wording.rivals:
+        left = left.filter(~_starts_with(wording.rivals))
     if isinstance(wording, Fixed):
         found = _extract(left, wording.pattern, wording.groups, event)
         if not found.is_empty():
             yield found
         return
-    gate = pl.any_horizontal([pl.col("message").str.starts_with(prefix) for prefix in wording.prefixes])
-    left = left.filter(gate)
+    left = left.filter(_starts_with(wording.prefixes))
     for _ in range(_MOST_SHAPES):
         if left.is_empty():
             return
@@ -109,6 +114,10 @@ def _matches(left: pl.DataFrame, wording: Fixed | Bag, event: EventPlan) -> Iter
         yield found
         left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
     yield from _one_by_one(left, wording, event)
+
+
+def _starts_with(prefixes: tuple[str, ...]) -> pl.Expr:
+    return pl.any_horizontal([pl.col("message").str.starts_with(prefix) for prefix in prefixes])
 
 
 def _one_by_one(left: pl.DataFrame, bag: Bag, event: EventPlan) -> Iterator[pl.DataFrame]:
@@ -137,6 +146,8 @@ def _typed(texts: pl.DataFrame, groups: dict[str, str], event: EventPlan) -> pl.
     for name in dict.fromkeys(groups.values()):
         sources = [group for group, field in groups.items() if field == name]
         if name == "extra":
+            # rows of different shapes can meet here: the number in a group's name is its place in the line
+            sources.sort(key=lambda group: int(group.rpartition("__")[2]))
             columns.append(pl.concat_str(sources, separator=", ", ignore_nulls=True).alias(name))
             continue
         text = pl.coalesce(sources) if len(sources) > 1 else pl.col(sources[0])

@@ -52,27 +52,31 @@ def grammar_text(*names: str) -> str:
 
 @cache
 def docs() -> dict[str, str]:
-    """Return the documentation of each rule: the //: lines above it."""
-    return {name: " ".join(lines) for name, (lines, _) in _annotations().items() if lines}
+    """Return the documentation of each rule and terminal: the //: lines above it."""
+    return docs_of(grammar_text(*LINE_GRAMMARS))
 
 
 @cache
 def samples() -> dict[str, tuple[Sample, ...]]:
     """Return the sample lines of each rule: the //> lines above it."""
-    return {name: tuple(found) for name, (_, found) in _annotations().items() if found}
+    return {name: tuple(found) for name, (_, found) in _annotations(grammar_text(*LINE_GRAMMARS)).items() if found}
 
 
-@cache
-def terminal_bases() -> dict[str, str]:
+def docs_of(text: str) -> dict[str, str]:
+    """Return the documentation that a grammar's text gives its rules and terminals."""
+    return {name: " ".join(lines) for name, (lines, _) in _annotations(text).items() if lines}
+
+
+def terminal_bases(text: str) -> dict[str, str]:
     """Return, for each terminal that is defined as another one (`AVAIL_MEM: FLOAT`), that other one."""
-    return dict(re.findall(r"^([A-Z_]+): ([A-Z_]+)$", grammar_text(*LINE_GRAMMARS), re.MULTILINE))
+    return dict(re.findall(r"^([A-Z0-9_]+): ([A-Z0-9_]+)$", text, re.MULTILINE))
 
 
-def _annotations() -> dict[str, tuple[list[str], list[Sample]]]:
+def _annotations(text: str) -> dict[str, tuple[list[str], list[Sample]]]:
     notes: dict[str, tuple[list[str], list[Sample]]] = {}
     doc: list[str] = []
     found: list[Sample] = []
-    for line in grammar_text(*LINE_GRAMMARS).splitlines():
+    for line in text.splitlines():
         if line.startswith("//: "):
             doc.append(line[4:])
         elif line.startswith("//> "):

@@ -1,0 +1,100 @@
+"""The faults of a launch: exceptions that ended a process, in order, each with its role.
+
+    traceback blocks + phases + signals --> Fault (what, where, on which rank, root candidate or echo)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sglogparse._echoes import Role, role_of
+
+if TYPE_CHECKING:
+    from sglogparse._launches import Launch
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An exception that ended (or must have ended) a process of the server."""
+
+    line: int
+    #: the line of the exception itself, or of its report where the exception was cut off
+    root_line: int
+    rank: str | None
+    process: str | None
+    #: the chain as `type: message`, first cause first; empty when it was cut off
+    exceptions: tuple[str, ...]
+    phase: str | None
+    role: Role
+    why: str
+
+    @property
+    def headline(self) -> str:
+        """Return the exception in one line."""
+        return self.exceptions[-1].splitlines()[0] if self.exceptions else "the exception is cut off"
+
+
+def faults(launch: Launch) -> list[Fault]:
+    """Return the faults of a launch in the order of their lines.
+
+    A bare traceback counts when it runs through the server's code and nothing is served after it: one request's
+    exception does not end a server, and another program's traceback is not the server's.
+    """
+    stop = stopped_at(launch)
+    last_served = _last_served(launch)
+    found = []
+    for row in launch.frames["traceback"].iter_rows(named=True):
+        reported = row["process_name"] is not None or _is_warmup(launch, row["line"])
+        if not reported and not _is_server_fault(row, last_served):
+            continue
+        chain = tuple(row["exceptions"] or ())
+        role, why = role_of(chain[-1]) if chain else (Role.ROOT, "its exception is cut off")
+        if stop is not None and row["line"] > stop:
+            role, why = Role.TEARDOWN, "the server had been asked to stop"
+        line = row["line"]
+        found.append(
+            Fault(
+                line=line,
+                root_line=row["exception_line"] or line,
+                rank=row["rank"],
+                process=row["process_name"],
+                exceptions=chain,
+                phase=launch.phase_at(line, row["rank"]),
+                role=role,
+                why=why,
+            )
+        )
+    return found
+
+
+def stopped_at(launch: Launch) -> int | None:
+    """Return the first line of an orderly shutdown; None when nobody asked for one."""
+    lifecycle = launch.frames["http_lifecycle"].filter(pl.col("lifecycle") == "Shutting down")
+    signals = launch.frames["sigterm"].filter(~pl.col("detail").fill_null("").str.contains("health check failed"))
+    lines = [int(frame["line"].min()) for frame in (signals, lifecycle) if not frame.is_empty()]  # type: ignore[arg-type]
+    return min(lines) if lines else None
+
+
+def _last_served(launch: Launch) -> int:
+    answered = launch.frames["http_access"].filter(pl.col("status") < 500)
+    frames = (launch.frames["decode_batch"], launch.frames["prefill_batch"], answered)
+    lines = [int(frame["line"].max()) for frame in frames if not frame.is_empty()]  # type: ignore[arg-type]
+    return max(lines, default=0)
+
+
+def _is_warmup(launch: Launch, line: int) -> bool:
+    return not launch.frames["warmup_failed"].filter(pl.col("line") == line).is_empty()
+
+
+def _is_server_fault(row: dict[str, Any], last_served: int) -> bool:
+    if row["line"] < last_served:
+        return False
+    paths = [frame["path"] or "" for frame in row["stack"] or ()]
+    if any("uvicorn/protocols/http" in path for path in paths):
+        return False  # one request's exception
+    if not paths:
+        return row["exception"] is not None
+    return any("sglang" in path for path in paths)

@@ -1,0 +1,205 @@
+"""From frames to launches: the starts of a server that a log holds, and the facts of each.
+
+    a launch = the lines from one server_args line (or the beginning of the file) to the next, in one file
+
+A value that is not in the log is absent (None), never a default. The rules see launches and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sglogparse._compiler import compiled_plan
+from sglogparse._events import printed
+from sglogparse._report import Evidence
+
+if TYPE_CHECKING:
+    from sglogparse._log import Log
+
+#: Event -> phase it begins or belongs to, in the order of a start.
+PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("arguments", ("server_args",)),
+    ("distributed set-up", ("dist_init_begin", "dist_init_end")),
+    ("weight loading", ("load_weight_begin",)),
+    ("KV cache set-up", ("load_weight_end", "profile_max_num_token", "max_total_tokens_capped", "kv_cache")),
+    ("memory pools", ("memory_pool_end",)),
+    ("graph capture", ("graph_capture_begin", "graph_capture_plan")),
+    ("capacity known", ("graph_capture_end", "capacity")),
+    ("warm-up", ("http_lifecycle",)),
+    ("ready", ("ready",)),
+    ("serving", ("decode_batch",)),
+)
+#: Where a server stands after the last event of a phase, in words.
+STANDS = {
+    "arguments": "at the very start",
+    "distributed set-up": "during distributed set-up",
+    "weight loading": "during weight loading",
+    "KV cache set-up": "during KV cache set-up",
+    "memory pools": "after the memory pools were built",
+    "graph capture": "during graph capture",
+    "capacity known": "after graph capture",
+    "warm-up": "during warm-up",
+    "ready": "after it was ready",
+    "serving": "while serving",
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a server: its lines, frames, arguments and phases."""
+
+    path: str
+    lines: pl.DataFrame
+    frames: Mapping[str, pl.DataFrame]
+    records: pl.DataFrame
+    #: arguments by name; empty when the log has no server_args line
+    args: Mapping[str, Any]
+    #: the server_args line was cut: an argument that is missing may have been given
+    args_cut: bool
+
+    @property
+    def first_line(self) -> int:
+        """Return the first physical line."""
+        return int(self.lines["line"][0])
+
+    @property
+    def last_line(self) -> int:
+        """Return the last physical line."""
+        return int(self.lines["line"][-1])
+
+    def evidence(self, line: int) -> Evidence:
+        """Return a line as evidence."""
+        index = line - self.first_line
+        row = self.records.row(index, named=True)
+        return Evidence(self.path, line, row["rank"], row["text"], row["message"])
+
+    def evidences(self, lines: Iterable[int]) -> tuple[Evidence, ...]:
+        """Return lines as evidence, in order, each once."""
+        return tuple(self.evidence(line) for line in sorted(set(lines)))
+
+    def printed(self, kind: str, lines: Iterable[int]) -> list[dict[str, Any]]:
+        """Return the fields of an event's lines digit for digit, with `line` and `rank`."""
+        numbers = sorted(set(lines))
+        event = next(one for one in compiled_plan().events if one.name == kind)
+        rows = printed(self.records, event, [line - self.first_line for line in numbers])
+        out = []
+        for row in rows.iter_rows(named=True):
+            line = self.first_line + row.pop("row")
+            out.append({**row, "line": line, "rank": self.lines["rank"][line - self.first_line]})
+        return out
+
+    @cached_property
+    def ranks(self) -> tuple[str, ...]:
+        """Return the rank tags that speak, in the order of their numbers."""
+        found = self.lines.filter(pl.col("rank").is_not_null()).select("rank").unique()["rank"]
+        return tuple(sorted(found, key=rank_key))
+
+    @cached_property
+    def reached(self) -> dict[str, int]:
+        """Return the first line of each phase that was reached, in the order of a start."""
+        out: dict[str, int] = {}
+        for phase, kinds in PHASES:
+            lines = [int(frame["line"].min()) for kind in kinds if not (frame := self.frames[kind]).is_empty()]  # type: ignore[arg-type]
+            if lines:
+                out[phase] = min(lines)
+        return out
+
+    def phase_at(self, line: int, rank: str | None = None) -> str | None:
+        """Return the furthest phase whose event stands at or before a line (of one rank, where it speaks)."""
+        best: str | None = None
+        own: str | None = None
+        for phase, kinds in PHASES:
+            for kind in kinds:
+                frame = self.frames[kind].filter(pl.col("line") <= line)
+                if not frame.is_empty():
+                    best = phase
+                    if rank is not None and not frame.filter(pl.col("rank") == rank).is_empty():
+                        own = phase
+        return own or best
+
+    @cached_property
+    def duration(self) -> float | None:
+        """Return the time from the first to the last stamp, s; None without stamps."""
+        times = self.lines["time"].drop_nulls()
+        if times.is_empty():
+            return None
+        return float((times.max() - times.min()).total_seconds())  # type: ignore[operator,union-attr]
+
+    @cached_property
+    def serves(self) -> int | None:
+        """Return the first line that shows readiness: the ready line, or a batch that was served."""
+        kinds = ("ready", "decode_batch")
+        lines = [int(frame["line"].min()) for kind in kinds if not (frame := self.frames[kind]).is_empty()]  # type: ignore[arg-type]
+        prefill = self.frames["prefill_batch"]
+        answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))
+        lines += [int(frame["line"].min()) for frame in (prefill, answered) if not frame.is_empty()]  # type: ignore[arg-type]
+        return min(lines) if lines else None
+
+    def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
+        """Return an argument, None when the log does not tell."""
+        return self.args.get(name)
+
+
+def rank_key(rank: str) -> tuple[list[int], str]:
+    """Sort rank tags by their numbers ("TP2" before "TP10")."""
+    return [int("".join(filter(str.isdigit, word)) or 0) for word in rank.split(" ")], rank
+
+
+def rank_spread(ranks: Iterable[str | None]) -> str:
+    """Name ranks shortly: runs of one tag are joined.
+
+    >>> rank_spread(["TP0", "TP1", "TP2", "TP6"])
+    'TP0-TP2, TP6'
+    """
+    known = sorted({rank for rank in ranks if rank}, key=rank_key)
+    parts: list[list[str]] = []
+    for rank in known:
+        if parts and _follows(parts[-1][-1], rank):
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    return ", ".join(part[0] if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def _follows(before: str, after: str) -> bool:
+    one, two = before.split(" "), after.split(" ")
+    if [word.rstrip("0123456789") for word in one] != [word.rstrip("0123456789") for word in two]:
+        return False
+    steps = {b - a for a, b in zip(rank_key(before)[0], rank_key(after)[0], strict=True)}
+    return 1 in steps and steps <= {0, 1}
+
+
+def read_launches(log: Log) -> list[Launch]:
+    """Split a log into launches: a server_args line after the first begins the next one."""
+    launches: list[Launch] = []
+    for index, source in enumerate(log.files):
+        lines = log.lines if len(log.files) == 1 else log.lines.filter(pl.col("file") == index)
+        if lines.is_empty():
+            continue
+        starts = log.frames["server_args"].filter(pl.col("file") == index)["line"].to_list()
+        edges = [1, *starts[1:], source.lines + 1]
+        for first, end in zip(edges, edges[1:], strict=False):
+            launches.append(_launch(log, index, source.path, first, end))
+    return launches
+
+
+def _launch(log: Log, index: int, path: str, first: int, end: int) -> Launch:
+    whole = len(log.files) == 1 and first == 1 and end == log.files[0].lines + 1
+    inside = (pl.col("file") == index) & (pl.col("line") >= first) & (pl.col("line") < end)
+    frames = {name: frame if whole else frame.filter(inside) for name, frame in log.frames.items()}
+    arguments = frames["server_arg"].select("name", "value").iter_rows()
+    reprs = frames["server_args"]["args_repr"]
+    return Launch(
+        path=path,
+        lines=log.lines if whole else log.lines.filter(inside),
+        frames=frames,
+        records=log.records if whole else log.records.filter(inside),
+        args={name: json.loads(value) for name, value in arguments},
+        args_cut=not reprs.is_empty() and reprs[0][-1:] not in (")", "}"),
+    )

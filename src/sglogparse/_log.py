@@ -1,0 +1,128 @@
+"""A log as frames: the Python API over the first stages of the road.
+
+    read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA, read_blocks
+from sglogparse._compiler import compiled_plan
+from sglogparse._events import event_schema, read_events
+from sglogparse._grammar import docs
+from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
+from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
+from sglogparse._source import SourceFile, read_sources
+
+if TYPE_CHECKING:
+    from sglogparse._report import Diagnosis
+
+RECORD_DOCS = {
+    "file": "index of the file in `Log.files`",
+    "line": "physical line of the file, from 1",
+    "time": "time as printed, without a zone; null where none is printed",
+    "clock": "time of day, where the release prints no date",
+    "rank": "rank tags as printed; null where none are",
+    **{name: "" for name in RANKS},
+}
+MESSAGE_SCHEMA: dict[str, pl.DataType] = {**RECORD_SCHEMA, "level": pl.String(), "message": pl.String()}
+
+
+class Log:
+    """The lines of one or several logs, each in exactly one place.
+
+    `lines` has a row a physical line, in order, with its `kind`: the name of the event frame that holds it,
+    `message` (a record that no event rule takes), `traceback` (a line of a block), or null (in `unparsed`).
+    """
+
+    def __init__(self, files: list[SourceFile], lines: pl.DataFrame) -> None:
+        plan = compiled_plan()
+        records = read_records(lines, plan)
+        kinds, frames = read_events(records, plan)
+        self.files: tuple[SourceFile, ...] = tuple(files)
+        self.records = records
+        reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
+        warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
+        blocks, tracebacks = read_blocks(records, kinds, pl.concat([reports, warmups]).sort("row"))
+        members = pl.Series("row", [row for block in blocks for row in block], dtype=pl.UInt32)
+        names = pl.Enum([*(event.name for event in plan.events), "message", "traceback"])
+        is_block = pl.repeat(False, records.height, eager=True).scatter(members, True)
+        kind = (
+            pl.when(kinds.is_not_null())
+            .then(kinds.cast(pl.String))
+            .when(is_block)
+            .then(pl.lit("traceback"))
+            .when(records["headed"])
+            .then(pl.lit("message"))
+            .cast(names)
+            .alias("kind")
+        )
+        self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
+        other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
+        arguments = read_server_args(frames["server_args"])
+        self.frames: Mapping[str, pl.DataFrame] = {
+            **frames,
+            "message": other,
+            "traceback": tracebacks,
+            "server_arg": arguments,
+        }
+
+    @cached_property
+    def unparsed(self) -> pl.DataFrame:
+        """The lines that no rule and no block takes."""
+        return self.lines.filter(pl.col("kind").is_null())
+
+    def __getattr__(self, name: str) -> pl.DataFrame:
+        """Return a frame by its name, as `log.decode_batch`."""
+        frames: Mapping[str, pl.DataFrame] = self.__dict__.get("frames", {})
+        if name in frames:
+            return frames[name]
+        raise AttributeError(f"no frame is called {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<Log of {len(self.files)} file(s), {self.lines.height} lines, {self.unparsed.height} unparsed>"
+
+    def diagnose(self) -> Diagnosis:
+        """Judge the log: outcome, cause, first fault, findings."""
+        from sglogparse._verdict import diagnose
+
+        return diagnose(self)
+
+
+def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
+    """Read one log or several; "-" is standard input, gzip is unpacked.
+
+    Raises SourceError for a path that cannot be read as text.
+    """
+    return Log(*read_sources([paths] if isinstance(paths, str | Path) else paths))
+
+
+def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
+    """Return the fixed schema of each frame that a log has."""
+    events = {event.name: event_schema(event) for event in compiled_plan().events}
+    return {**events, "message": MESSAGE_SCHEMA, "traceback": TRACEBACK_SCHEMA, "server_arg": SERVER_ARG_SCHEMA}
+
+
+def column_docs(frame: str) -> dict[str, str]:
+    """Return what each column of a frame means."""
+    fields = {**docs(), **RECORD_DOCS, **{name: docs().get(name, "") for name in RANKS}}
+    own = {
+        "traceback": TRACEBACK_DOCS,
+        "message": {"level": docs()["level"], "message": "the record without its header"},
+        "server_arg": {"name": "name of the argument", "value": "its value as JSON"},
+    }.get(frame, {})
+    return {column: own.get(column) or fields.get(column, "") for column in frame_schemas()[frame]}
+
+
+def _rows_of(
+    kinds: pl.Series, records: pl.DataFrame, frames: Mapping[str, pl.DataFrame], kind: str, column: str | None
+) -> pl.DataFrame:
+    rows = (kinds == kind).fill_null(False).arg_true()
+    names: Any = frames[kind][column] if column else pl.repeat(None, len(rows), dtype=pl.String, eager=True)
+    return pl.DataFrame({"row": rows, "process_name": names}, schema={"row": pl.UInt32, "process_name": pl.String})

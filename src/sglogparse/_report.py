@@ -1,0 +1,183 @@
+"""What a diagnosis says, as plain data: the one object that every renderer is fed.
+
+    Evidence (a line) --> Finding (a rule's statement) --> LaunchReport --> Diagnosis
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA = "sglogparse/diagnosis/1"
+
+
+class Outcome(StrEnum):
+    """What became of a server."""
+
+    READY = "ready"
+    STARTING = "starting"
+    CRASHED = "crashed"
+    HUNG = "hung"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """Return 0 for the most severe."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, order=True)
+class Evidence:
+    """A line that proves something."""
+
+    file: str
+    line: int
+    rank: str | None = field(compare=False)
+    text: str = field(compare=False)
+    #: the text without its header
+    message: str = field(compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {"file": self.file, "line": self.line, "rank": self.rank, "text": self.text}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement of one rule about one launch. The registry of the rules adds the code and the name."""
+
+    severity: Severity
+    message: str
+    evidence: tuple[Evidence, ...]
+    #: id from the list of causes, when the finding decides one
+    cause: str | None = None
+    #: what to change, with its number
+    fix: str | None = None
+    ranks: tuple[str, ...] = ()
+    #: the line that is the fault itself, when the finding is about a fault that ended the server
+    root: Evidence | None = None
+    #: how precisely it names the cause: of findings about one fault the highest speaks
+    weight: int = 0
+    code: str = ""
+    name: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {
+            "code": self.code,
+            "name": self.name,
+            "severity": self.severity.value,
+            "cause": self.cause,
+            "message": self.message,
+            "ranks": list(self.ranks),
+            "fix": self.fix,
+            "evidence": [one.as_dict() for one in self.evidence],
+        }
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """One start of a server: where in the log, how far it came, how it ended."""
+
+    file: str
+    first_line: int
+    last_line: int
+    outcome: Outcome
+    cause: str
+    phases: tuple[str, ...]
+    #: the phase in which it ended or stands, in words
+    phase: str | None
+    ranks: tuple[str, ...]
+    #: first to last time stamp, s; null without time stamps
+    duration: float | None
+    version_window: str | None
+    summary: str
+    fix: str | None
+    root: Evidence | None
+    vitals: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {
+            "file": self.file,
+            "first_line": self.first_line,
+            "last_line": self.last_line,
+            "outcome": self.outcome.value,
+            "cause": self.cause,
+            "phases": list(self.phases),
+            "ranks": list(self.ranks),
+            "duration_s": self.duration,
+            "version_window": self.version_window,
+            "summary": self.summary,
+        }
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What was read of one file."""
+
+    path: str
+    lines: int
+    bytes: int
+    unparsed: int
+    replaced_bytes: int
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {
+            "path": self.path,
+            "lines": self.lines,
+            "bytes": self.bytes,
+            "unparsed": self.unparsed,
+            "replaced_bytes": self.replaced_bytes,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The verdict on a log, with all that supports it."""
+
+    files: tuple[FileReport, ...]
+    launches: tuple[LaunchReport, ...]
+    outcome: Outcome
+    cause: str
+    summary: str
+    fix: str | None
+    root: Evidence | None
+    findings: tuple[Finding, ...]
+    #: what the log cannot show, in words
+    limits: tuple[str, ...]
+
+    def exit_code(self, fail_on: Severity | None = Severity.ERROR) -> int:
+        """Return 0 healthy, 1 findings at or above `fail_on` (None: never), 3 undecided."""
+        if fail_on is not None and any(one.severity.rank <= fail_on.rank for one in self.findings):
+            return 1
+        return 0 if self.outcome in (Outcome.READY, Outcome.STOPPED) and self.cause == "none" else 3
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the object of `--output-format json` (schema sglogparse/diagnosis/1)."""
+        return {
+            "schema": SCHEMA,
+            "files": [one.as_dict() for one in self.files],
+            "outcome": self.outcome.value,
+            "cause": self.cause,
+            "summary": self.summary,
+            "fix": self.fix,
+            "root": self.root.as_dict() if self.root else None,
+            "launches": [one.as_dict() for one in self.launches],
+            "findings": [one.as_dict() for one in self.findings],
+            "limits": list(self.limits),
+        }

@@ -1,0 +1,69 @@
+"""The rules: one file, one pure function, one code.
+
+    a rule: Launch -> findings        no I/O, no clock, no globals; same frames in, same findings out
+
+A code is never used for another rule. To add a rule: its file here, one line in RULES, a bad and a good fixture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sglogparse._launches import Launch
+from sglogparse._report import Finding
+from sglogparse.rules.graph_capture_failed import graph_capture_failed
+from sglogparse.rules.instrumentation import instrumentation
+from sglogparse.rules.negative_budget_yet_allocated import negative_budget_yet_allocated
+from sglogparse.rules.negative_kv_budget import negative_kv_budget
+from sglogparse.rules.never_ready import never_ready
+from sglogparse.rules.not_enough_memory import not_enough_memory
+from sglogparse.rules.printed_arithmetic import printed_arithmetic
+from sglogparse.rules.process_died import process_died
+from sglogparse.rules.rank_budget_differs import rank_budget_differs
+from sglogparse.rules.silent_ranks import silent_ranks
+from sglogparse.rules.watchdog_fired import watchdog_fired
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule's entry: its code, its function, and the release that has it since."""
+
+    code: str
+    check: Callable[[Launch], Iterator[Finding]]
+    since: str
+
+    @property
+    def name(self) -> str:
+        """Return the name as it is printed, from the name of the function."""
+        return self.check.__name__.replace("_", "-")
+
+    @property
+    def doc(self) -> str:
+        """Return the documentation: the function's docstring."""
+        return inspect.cleandoc(self.check.__doc__ or "")
+
+    def __call__(self, launch: Launch) -> Iterator[Finding]:
+        """Yield the findings on a launch, with code and name."""
+        for finding in self.check(launch):
+            yield dataclasses.replace(finding, code=self.code, name=self.name)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("M001", negative_kv_budget, "0.1.0"),
+    Rule("M002", negative_budget_yet_allocated, "0.1.0"),
+    Rule("M003", rank_budget_differs, "0.1.0"),
+    Rule("M004", not_enough_memory, "0.1.0"),
+    Rule("M005", printed_arithmetic, "0.1.0"),
+    Rule("G001", graph_capture_failed, "0.1.0"),
+    Rule("P001", process_died, "0.1.0"),
+    Rule("P002", never_ready, "0.1.0"),
+    Rule("H001", watchdog_fired, "0.1.0"),
+    Rule("E001", silent_ranks, "0.1.0"),
+    Rule("E002", instrumentation, "0.1.0"),
+)
+
+#: Codes of rules that are gone.
+RETIRED: tuple[str, ...] = ()
