@@ -188,19 +188,25 @@ class Negative:
     rank: str | None
     tokens: int
     kind: str
-    #: printed after this rank had built its pools, by a server that speculates: the draft worker's own profile
+    #: the draft worker's own profile, in a server that speculates
     draft: bool
 
 
 def negative_budgets(launch: Launch) -> list[Negative]:
-    """Return the lines with a budget of zero or less, and whether a draft worker printed them."""
+    """Return the lines with a budget of zero or less, and whether a draft worker printed them.
+
+    A draft worker profiles after the target's pools were built. Where the pool lines are missing (they are printed
+    by one rank, or the log is an excerpt), a capture that goes on afterwards tells the same.
+    """
     sources = (("profile_max_num_token", "max_tokens"), ("max_total_tokens_capped", "profiled_tokens"))
     found = []
     pools = launch.frames["memory_pool_end"]
     speculates = launch.argument("speculative_algorithm") is not None or "speculative_algorithm" not in launch.args
+    captures = launch.lines.filter(pl.col("text").str.contains("Capturing batches", literal=True))["line"]
     for kind, column in sources:
         frame = launch.frames[kind].filter(pl.col(column) <= 0)
         for line, rank, tokens in frame.select("line", "rank", column).iter_rows():
-            own = pools.filter(pl.col("rank").eq_missing(rank) & (pl.col("line") < line))
-            found.append(Negative(line, rank, tokens, kind, speculates and not own.is_empty()))
+            built = not pools.filter(pl.col("rank").eq_missing(rank) & (pl.col("line") < line)).is_empty()
+            goes_on = pools.is_empty() and launch.frames["kv_cache"].is_empty() and bool((captures > line).any())
+            found.append(Negative(line, rank, tokens, kind, speculates and (built or goes_on)))
     return sorted(found, key=lambda one: one.line)

@@ -116,7 +116,7 @@ class Bag:
         return (item, match) if item and match else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EventPlan:
     """All that the bulk reader needs to know of one event."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -38,6 +39,11 @@ def event_schema(event: EventPlan) -> dict[str, pl.DataType]:
     return {**RECORD_SCHEMA, **{name: DTYPES[kind] for name, kind in event.fields.items()}}
 
 
+@cache
+def _empty(event: EventPlan) -> pl.DataFrame:
+    return pl.DataFrame(schema=event_schema(event))
+
+
 def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str, pl.DataFrame]]:
     """Return the kind of each record (null where no rule takes it) and a frame an event."""
     pieces: dict[str, list[pl.DataFrame]] = {event.name: [] for event in plan.events}
@@ -54,16 +60,15 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
     heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}
     for code, event in enumerate(plan.events):
-        schema = event_schema(event)
+        empty = _empty(event)
         if not pieces[event.name]:
-            frames[event.name] = pl.DataFrame(schema=schema)
+            frames[event.name] = empty
             continue
-        empty = pl.DataFrame(schema={"row": pl.UInt32, **{name: schema[name] for name in event.fields}})
-        found = pl.concat([empty, *pieces[event.name]], how="diagonal")
+        found = pl.concat([empty.select(event.fields.keys()), *pieces[event.name]], how="diagonal")
         if len(pieces[event.name]) > 1:
             found = found.sort("row")
         kinds = kinds.scatter(found["row"], code)
-        frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(schema.keys())
+        frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(empty.columns)
     names = pl.Enum([event.name for event in plan.events])
     return kinds.cat.to(names), frames
 
@@ -71,26 +76,23 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
 def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan], pl.Series]]:
     """Yield the rows that share their candidate rules; rows without a candidate are left out."""
     heads = messages.str.head(_HEAD).alias("head")
-    distinct = heads.unique()
-    pairs = [
-        pl.DataFrame({"head": distinct.filter(mask)}).with_columns(pl.lit(index, dtype=pl.UInt16).alias("event"))
-        for index, event in enumerate(plan.events)
-        if (mask := _has_head(distinct, event)).any()
+    candidates = [
+        pl.when(_has_head(event)).then(pl.lit(str(index))).alias(event.name) for index, event in enumerate(plan.events)
     ]
-    if not pairs:
-        return
-    table = pl.concat(pairs).group_by("head").agg(pl.col("event").sort())
-    table = table.with_columns(pl.col("event").cast(pl.List(pl.String)).list.join(",").alias("bucket"))
-    rows = heads.to_frame().with_row_index("row").join(table, on="head", how="inner", maintain_order="left")
+    table = heads.unique().to_frame().select("head", pl.concat_str(candidates, separator=",", ignore_nulls=True).alias("bucket"))
+    rows = heads.to_frame().with_row_index("row").join(
+        table.filter(pl.col("bucket") != ""), on="head", how="inner", maintain_order="left"
+    )
     for (bucket,), part in rows.select("row", "bucket").partition_by("bucket", as_dict=True).items():
         yield [plan.events[int(index)] for index in str(bucket).split(",")], part["row"]
 
 
-def _has_head(heads: pl.Series, event: EventPlan) -> pl.Series:
-    mask = pl.repeat(False, len(heads), eager=True)
-    for prefix in {prefix[:_HEAD] for wording in event.wordings for prefix in wording.prefixes}:
-        mask |= (heads == prefix) if len(prefix) == _HEAD else heads.str.starts_with(prefix)
-    return mask
+def _has_head(event: EventPlan) -> pl.Expr:
+    head = pl.col("head")
+    prefixes = dict.fromkeys(prefix[:_HEAD] for wording in event.wordings for prefix in wording.prefixes)
+    return pl.any_horizontal(
+        [head == prefix if len(prefix) == _HEAD else head.str.starts_with(prefix) for prefix in prefixes]
+    )
 
 
 def _matches(left: pl.DataFrame, wording: Fixed | Bag, event: EventPlan) -> Iterator[pl.DataFrame]:

@@ -16,6 +16,23 @@ if TYPE_CHECKING:
     from sglogparse._launches import Launch
 
 
+#: Words by which native code, other loggers and shells speak of the end of a process.
+_TROUBLE = (
+    r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled$|CUDA error|HIP error"
+    r"|HSA_STATUS_ERROR|NCCL error|hit an exception|out of memory|Watchdog caught|\[ERROR\]|NVSHMEM.*(?:failed|error)"
+)
+#: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
+_NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
+#: Functions that only run in one phase; the stack says more than the last line that was printed.
+_STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("serving", ("event_loop", "run_batch", "process_batch_result", "forward_thread_func")),
+    ("graph capture", ("capture", "init_cuda_graphs", "init_device_graphs", "_capture")),
+    ("KV cache set-up", ("init_memory_pool", "alloc_memory_pool", "profile_max_num_token")),
+    ("weight loading", ("load_model", "load_weights")),
+    ("distributed set-up", ("init_torch_distributed", "initialize_model_parallel", "init_distributed_environment")),
+)
+
+
 @dataclass(frozen=True)
 class Fault:
     """An exception that ended (or must have ended) a process of the server."""
@@ -62,7 +79,7 @@ def faults(launch: Launch) -> list[Fault]:
                 rank=row["rank"],
                 process=row["process_name"],
                 exceptions=chain,
-                phase=launch.phase_at(line, row["rank"]),
+                phase=_phase_of(row["stack"] or []) or launch.phase_at(line, row["rank"]),
                 role=role,
                 why=why,
             )
@@ -93,8 +110,24 @@ def _is_server_fault(row: dict[str, Any], last_served: int) -> bool:
     if row["line"] < last_served:
         return False
     paths = [frame["path"] or "" for frame in row["stack"] or ()]
-    if any("uvicorn/protocols/http" in path for path in paths):
-        return False  # one request's exception
+    if any(part in path for path in paths for part in _NOT_THE_SERVER):
+        return False
     if not paths:
-        return row["exception"] is not None
-    return any("sglang" in path for path in paths)
+        return row["exception"] is not None and not last_served
+    return any("sglang/" in path and "/test" not in path for path in paths)
+
+
+def _phase_of(stack: list[dict[str, Any]]) -> str | None:
+    """Return the phase that the innermost telling function of a stack belongs to."""
+    for frame in reversed(stack):
+        function = frame["function"] or ""
+        for phase, names in _STACK_PHASES:
+            if function.startswith(names):
+                return phase
+    return None
+
+
+def trouble(launch: Launch) -> list[int]:
+    """Return the lines that speak of a failure no rule understands: with them, silence is not health."""
+    free = launch.records.filter(launch.lines["kind"].is_null() | (launch.lines["kind"] == "message"))
+    return free.filter(pl.col("message").str.contains(_TROUBLE))["line"].to_list()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sglogparse._budget import implied_fraction, pool_size
-from sglogparse._faults import stopped_at
+from sglogparse._faults import stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, rank_spread, read_launches
 from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, LaunchReport, Outcome, Severity
 from sglogparse.rules import RULES
@@ -117,7 +117,7 @@ def _judge(launch: Launch) -> LaunchReport:
     if outcome in (Outcome.CRASHED, Outcome.HUNG):
         cause = next((one.cause for one in fault if one.cause and one.cause != "unknown"), "unknown")
     else:
-        cause = "unknown" if outcome is Outcome.UNKNOWN else "none"
+        cause = "unknown" if outcome is Outcome.UNKNOWN and trouble(launch) else "none"
     phase = launch.phase_at(root.line, root.rank) if root else (list(launch.reached) or [None])[-1]
     return LaunchReport(
         file=launch.path,
@@ -146,6 +146,8 @@ def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
         return Outcome.STOPPED
     if launch.serves is not None:
         return Outcome.READY
+    if trouble(launch):
+        return Outcome.UNKNOWN
     return Outcome.STARTING if launch.reached else Outcome.UNKNOWN
 
 
