@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 
 
 #: Words by which native code, other loggers and shells speak of the end of a process.
-_TROUBLE = (
+_GRAVE = (
     r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled$|CUDA error|HIP error"
-    r"|HSA_STATUS_ERROR|NCCL error|hit an exception|out of memory|Watchdog caught|\[ERROR\]|NVSHMEM.*(?:failed|error)"
+    r"|HSA_STATUS_ERROR|NCCL error|hit an exception|out of memory|Watchdog caught|NVSHMEM.*(?:failed|error)"
 )
+#: Words that speak of some failure; many of them are harmless.
+_FAILURE = (
+    r"\[ERROR\]|\bERROR\b|Error\b|\berror\b|\b[Ff]ail(?:ed|s|ure)?\b|[Ee]xception\b|\b[Tt]imed out\b|[Tt]imeout\b"
+    r"|Unable to|refused|File \\?\"[^\"]+\", line [0-9]+|not supported|unsupported"
+)
+_HARMLESS = r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR|_(?:error|timeout|failed)\b|Killed process"
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
 #: Functions that only run in one phase; the stack says more than the last line that was printed.
@@ -69,13 +75,15 @@ def faults(launch: Launch) -> list[Fault]:
             continue
         chain = tuple(row["exceptions"] or ())
         role, why = role_of(chain[-1]) if chain else (Role.ROOT, "its exception is cut off")
+        line = row["line"]
+        # of a block without beginning and end, the last frame is what stands nearest to the exception
+        cut = row["last_line"] if not reported and not row["complete"] else line
         if stop is not None and row["line"] > stop:
             role, why = Role.TEARDOWN, "the server had been asked to stop"
-        line = row["line"]
         found.append(
             Fault(
                 line=line,
-                root_line=row["exception_line"] or line,
+                root_line=row["exception_line"] or cut,
                 rank=row["rank"],
                 process=row["process_name"],
                 exceptions=chain,
@@ -127,7 +135,13 @@ def _phase_of(stack: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def trouble(launch: Launch) -> list[int]:
-    """Return the lines that speak of a failure no rule understands: with them, silence is not health."""
+def trouble(launch: Launch, *, grave: bool) -> list[int]:
+    """Return the lines that speak of a failure no rule understands: with them, silence is not health.
+
+    With `grave`, only words that mean the end of a process; else any word of failure that is not known as harmless.
+    """
     free = launch.records.filter(launch.lines["kind"].is_null() | (launch.lines["kind"] == "message"))
-    return free.filter(pl.col("message").str.contains(_TROUBLE))["line"].to_list()
+    message = pl.col("message")
+    if grave:
+        return free.filter(message.str.contains(_GRAVE))["line"].to_list()
+    return free.filter(message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS))["line"].to_list()

@@ -134,7 +134,7 @@ class Launch:
     @cached_property
     def serves(self) -> int | None:
         """Return the first line that shows readiness: the ready line, or a batch that was served."""
-        kinds = ("ready", "decode_batch")
+        kinds = ("ready", "decode_batch", "retraction")
         lines = [int(frame["line"].min()) for kind in kinds if not (frame := self.frames[kind]).is_empty()]  # type: ignore[arg-type]
         prefill = self.frames["prefill_batch"]
         answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))

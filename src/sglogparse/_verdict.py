@@ -116,8 +116,10 @@ def _judge(launch: Launch) -> LaunchReport:
     root = min((one.root for one in fault if one.root), default=None)
     if outcome in (Outcome.CRASHED, Outcome.HUNG):
         cause = next((one.cause for one in fault if one.cause and one.cause != "unknown"), "unknown")
+    elif outcome in (Outcome.READY, Outcome.STOPPED):
+        cause = next((one.cause for one in findings if one.cause and one.severity is not Severity.INFO), "none")
     else:
-        cause = "unknown" if outcome is Outcome.UNKNOWN and trouble(launch) else "none"
+        cause = "unknown" if outcome is Outcome.UNKNOWN and trouble(launch, grave=bool(launch.reached)) else "none"
     phase = launch.phase_at(root.line, root.rank) if root else (list(launch.reached) or [None])[-1]
     return LaunchReport(
         file=launch.path,
@@ -130,7 +132,7 @@ def _judge(launch: Launch) -> LaunchReport:
         ranks=launch.ranks,
         duration=launch.duration,
         version_window=None,
-        summary=_summary(launch, outcome, cause, phase, chief, root),
+        summary=_summary(outcome, cause, phase, chief, findings),
         fix=chief.fix if chief else None,
         root=root,
         vitals=tuple(_vitals(launch)) if outcome in (Outcome.READY, Outcome.STOPPED) else (),
@@ -146,16 +148,15 @@ def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
         return Outcome.STOPPED
     if launch.serves is not None:
         return Outcome.READY
-    if trouble(launch):
+    if trouble(launch, grave=True):
         return Outcome.UNKNOWN
     return Outcome.STARTING if launch.reached else Outcome.UNKNOWN
 
 
 def _summary(
-    launch: Launch, outcome: Outcome, cause: str, phase: str | None, chief: Finding | None, root: Evidence | None
+    outcome: Outcome, cause: str, phase: str | None, chief: Finding | None, launch_findings: list[Finding]
 ) -> str:
     """Return one sentence that a person can act on."""
-    del root
     where = f", {STANDS[phase]}" if phase else ""
     if outcome in (Outcome.CRASHED, Outcome.HUNG) and chief is not None:
         title = CAUSE_TITLES[cause]
@@ -163,9 +164,13 @@ def _summary(
             title = "KV budget negative" if "negative" in chief.message or chief.code == "M004" else title
         action = f"; {chief.fix}" if chief.fix else f"; {chief.message}"
         return f"{outcome.value}{where}; cause: {title}{action}"
+    chief = chief or next((one for one in launch_findings if one.severity is Severity.WARNING and one.cause), None)
     if chief is not None:
         return f"{outcome.value}, but: {chief.message}"
     if outcome is Outcome.READY:
+        odd = next((one for one in launch_findings if one.code == "E003"), None)
+        if odd is not None:
+            return f"ready: the server serves; {odd.message[0].lower()}{odd.message[1:]}"
         return "ready: the server serves and the log shows no fault"
     if outcome is Outcome.STOPPED:
         return "stopped: an orderly shutdown was asked for, and no fault came first"

@@ -18,12 +18,14 @@ from sglogparse.rules.graph_capture_failed import graph_capture_failed
 from sglogparse.rules.instrumentation import instrumentation
 from sglogparse.rules.negative_budget_yet_allocated import negative_budget_yet_allocated
 from sglogparse.rules.negative_kv_budget import negative_kv_budget
+from sglogparse.rules.kv_pool_full import kv_pool_full
 from sglogparse.rules.never_ready import never_ready
 from sglogparse.rules.not_enough_memory import not_enough_memory
 from sglogparse.rules.printed_arithmetic import printed_arithmetic
 from sglogparse.rules.process_died import process_died
 from sglogparse.rules.rank_budget_differs import rank_budget_differs
 from sglogparse.rules.silent_ranks import silent_ranks
+from sglogparse.rules.unexplained_failures import unexplained_failures
 from sglogparse.rules.watchdog_fired import watchdog_fired
 
 
@@ -57,12 +59,14 @@ RULES: tuple[Rule, ...] = (
     Rule("M003", rank_budget_differs, "0.1.0"),
     Rule("M004", not_enough_memory, "0.1.0"),
     Rule("M005", printed_arithmetic, "0.1.0"),
+    Rule("K001", kv_pool_full, "0.1.0"),
     Rule("G001", graph_capture_failed, "0.1.0"),
     Rule("P001", process_died, "0.1.0"),
     Rule("P002", never_ready, "0.1.0"),
     Rule("H001", watchdog_fired, "0.1.0"),
     Rule("E001", silent_ranks, "0.1.0"),
     Rule("E002", instrumentation, "0.1.0"),
+    Rule("E003", unexplained_failures, "0.1.0"),
 )
 
 #: Codes of rules that are gone.

@@ -46,11 +46,12 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
         return
     first, match = found[0]
     inner = next((text for text in first.exceptions if not _CAPTURE.search(text)), match[1].strip())
+    reason = inner.partition("\n")[0] or "the reason is cut off"
     cause = cause_of([*first.exceptions, match[1]], "graph capture")
     ranks = [fault.rank for fault, _ in found]
     yield Finding(
         Severity.ERROR,
-        f"Graph capture failed{' on ' + rank_spread(ranks) if any(ranks) else ''}: {inner.splitlines()[0]}",
+        f"Graph capture failed{' on ' + rank_spread(ranks) if any(ranks) else ''}: {reason}",
         launch.evidences([first.root_line]),
         cause=cause,
         fix=_FIXES.get(cause, "look at the inner exception; the memory flags that the message advises will not help"),

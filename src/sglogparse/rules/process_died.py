@@ -39,16 +39,20 @@ def process_died(launch: Launch) -> Iterator[Finding]:
         that is missing here.
     """
     found = faults(launch)
-    roots = [fault for fault in found if fault.role is Role.ROOT]
-    echoes = [fault for fault in found if fault.role is not Role.ROOT]
+    active = [fault for fault in found if fault.role is not Role.TEARDOWN]
+    whole = [fault for fault in active if fault.exceptions]
+    roots = [fault for fault in whole if fault.role is Role.ROOT] or [
+        fault for fault in active if not fault.exceptions and not (whole and whole[0].line < fault.line)
+    ]
     if roots:
-        yield _root(launch, roots[0], roots[1:], echoes)
-        return
-    active = [fault for fault in echoes if fault.role is Role.ECHO]
-    if active:
-        yield _only_echo(launch, active)
-        return
-    yield from _signals(launch)
+        first = roots[0]
+        rest = [fault for fault in found if fault is not first]
+        more = [fault for fault in rest if fault.role is Role.ROOT]
+        yield _root(launch, first, more, [fault for fault in rest if fault.role is not Role.ROOT])
+    elif whole:
+        yield _only_echo(launch, whole)
+    else:
+        yield from _signals(launch)
 
 
 def _root(launch: Launch, first: Fault, more: list[Fault], echoes: list[Fault]) -> Finding:
