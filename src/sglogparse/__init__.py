@@ -1,12 +1,12 @@
 """sglogparse: a forensic reader for SGLang server logs.
 
-    bytes -> lines -> records -> events (typed frames) -> launches (facts) -> findings -> verdict -> report
-    _source            _records  _events  _blocks         _launches            rules/      _verdict   render/
+bytes -> lines -> records -> events (typed frames) -> launches (facts) -> findings -> verdict -> report
+_source            _records  _events  _blocks         _launches            rules/      _verdict   render/
 
-    >>> import sglogparse
-    >>> log = sglogparse.read_log("server.log")                           # doctest: +SKIP
-    >>> log.decode_batch.filter(tp=0).select("time", "gen_throughput")    # doctest: +SKIP
-    >>> print(log.diagnose().summary)                                     # doctest: +SKIP
+>>> import sglogparse
+>>> log = sglogparse.read_log("server.log")                           # doctest: +SKIP
+>>> log.decode_batch.filter(tp=0).select("time", "gen_throughput")    # doctest: +SKIP
+>>> print(log.diagnose().summary)                                     # doctest: +SKIP
 """
 
 from sglogparse._errors import GrammarError, QueryError, SglogparseError, SourceError

@@ -5,6 +5,7 @@ Findings go to standard output, notes and errors to standard error. Each command
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -35,14 +36,21 @@ class _Group(click.Group):
         except SglogparseError as error:
             click.echo(f"sglogparse: {_printable(str(error))}", err=True)
             ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            ctx.exit(130)
         except BrokenPipeError:
             # the reader (head, a pager) has gone: not an error of ours
             sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
             ctx.exit(0)
 
 
+_show_secrets = click.option("--show-secrets", is_flag=True, help="Do not mask keys, tokens and passwords.")
+
+
 def _logs(function: _Command) -> _Command:
-    return click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=str))(function)
+    return click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=str))(
+        function
+    )
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,6 +60,11 @@ def main() -> None:
 
     LOG is a file (plain or gzip); - is standard input.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal that cannot show a character shows its code
 
 
 @main.command()
@@ -65,9 +78,11 @@ def main() -> None:
     help="The least severe finding that makes the exit code 1.",
 )
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 also where it would be 1 or 3.")
-@click.option("--show-secrets", is_flag=True, help="Do not mask keys, tokens and passwords.")
-def diagnose(logs: tuple[str, ...], output_format: str, fail_on: str, exit_zero: bool, show_secrets: bool) -> None:
-    """Say what happened, what came first, and what to change.
+@_show_secrets
+def diagnose(
+    logs: tuple[str, ...], output_format: str, fail_on: str, exit_zero: bool, show_secrets: bool
+) -> None:
+    r"""Say what happened, what came first, and what to change.
 
     \b
     Exit codes: 0 healthy
@@ -77,19 +92,21 @@ def diagnose(logs: tuple[str, ...], output_format: str, fail_on: str, exit_zero:
     """
     from sglogparse._log import read_log
     from sglogparse._report import Severity
-    from sglogparse._safe import mask_secrets
+    from sglogparse._safe import masked
     from sglogparse.render import FORMATS
 
     diagnosis = read_log(logs).diagnose()
-    text = FORMATS[output_format](diagnosis, _width(), _colour())
-    click.echo(text if show_secrets else mask_secrets(text), color=True)
+    shown = diagnosis if show_secrets else masked(diagnosis)
+    click.echo(FORMATS[output_format](shown, _width(), _colour()), color=True)
     code = diagnosis.exit_code(None if fail_on == "never" else Severity(fail_on))
     sys.exit(0 if exit_zero else code)
 
 
 @main.command()
 @click.argument("logs", metavar="[LOG...]", nargs=-1, type=click.Path(path_type=str))
-@click.option("--describe", metavar="FRAME", help="Print the columns of a frame with their types and meaning.")
+@click.option(
+    "--describe", metavar="FRAME", help="Print the columns of a frame with their types and meaning."
+)
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def frames(logs: tuple[str, ...], describe: str | None, output_format: str) -> None:
     """List the frames of a log: rows and columns of each."""
@@ -109,7 +126,7 @@ def frames(logs: tuple[str, ...], describe: str | None, output_format: str) -> N
             raise click.UsageError("name a LOG, or a frame with --describe")
         log = read_log(logs)
         rows = [
-            [name, str(frame.height), ", ".join(_own_columns(name, frame))]
+            [name, str(frame.height), ", ".join(_own_columns(frame))]
             for name, frame in log.frames.items()
             if frame.height
         ]
@@ -122,30 +139,48 @@ def frames(logs: tuple[str, ...], describe: str | None, output_format: str) -> N
         _table(head, rows)
 
 
-def _own_columns(name: str, frame: pl.DataFrame) -> list[str]:
+def _own_columns(frame: pl.DataFrame) -> list[str]:
     """Return the columns of a frame that are its own and hold something in this log."""
     from sglogparse._records import RECORD_SCHEMA
 
-    del name
-    return [column for column in frame.columns if column not in RECORD_SCHEMA and frame[column].null_count() < frame.height]
+    return [
+        column
+        for column in frame.columns
+        if column not in RECORD_SCHEMA and frame[column].null_count() < frame.height
+    ]
 
 
 @main.command()
 @_logs
 @click.option("--frame", "names", multiple=True, help="The frame to write; all of them when not given.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A file, or a folder for all frames.")
-@click.option("--format", "ending", type=click.Choice([one[1:] for one in _ENDINGS]), default="parquet", show_default=True, help="The format of the files in a folder.")
-def export(logs: tuple[str, ...], names: tuple[str, ...], output: Path, ending: str) -> None:
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A file, or a folder for all frames.",
+)
+@click.option(
+    "--format",
+    "ending",
+    type=click.Choice([one[1:] for one in _ENDINGS]),
+    default="parquet",
+    show_default=True,
+    help="The format of the files in a folder.",
+)
+@_show_secrets
+def export(
+    logs: tuple[str, ...], names: tuple[str, ...], output: Path, ending: str, show_secrets: bool
+) -> None:
     """Write frames to parquet, csv or ndjson.
 
-    With one --frame, OUTPUT is a file whose ending gives the format. Otherwise it is a folder, and each frame that has
-    rows becomes a file in it.
+    With one --frame, OUTPUT is a file whose ending gives the format. Otherwise it is a folder, and each
+    frame that has rows becomes a file in it.
     """
     from sglogparse._errors import QueryError
-    from sglogparse._log import read_log
+    from sglogparse._query import tables_of
 
-    log = read_log(logs)
-    tables = {**log.frames, "lines": log.lines, "unparsed": log.unparsed}
+    tables = tables_of(logs, show_secrets=show_secrets)
     unknown = [name for name in names if name not in tables]
     if unknown:
         raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(tables)}")
@@ -155,7 +190,9 @@ def export(logs: tuple[str, ...], names: tuple[str, ...], output: Path, ending: 
             click.echo(f"{output}: {tables[names[0]].height} rows", err=True)
             return
         if output.suffix and not output.is_dir():
-            raise click.BadParameter(f"{output}: the ending must be one of {', '.join(_ENDINGS)} with one --frame, or a folder")
+            raise click.BadParameter(
+                f"{output}: the ending must be one of {', '.join(_ENDINGS)} with one --frame, or a folder"
+            )
         output.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             if name in names or (not names and table.height):
@@ -182,17 +219,30 @@ def _flat(table: pl.DataFrame) -> pl.DataFrame:
 
     nested = [name for name, kind in table.schema.items() if kind.is_nested()]
     return table.with_columns(
-        pl.Series(name, [json.dumps(value) if value is not None else None for value in table[name].to_list()], dtype=pl.String)
+        pl.Series(
+            name,
+            [json.dumps(value) if value is not None else None for value in table[name].to_list()],
+            dtype=pl.String,
+        )
         for name in nested
     )
 
 
 @main.command()
 @click.argument("arguments", metavar="LOG... SQL", nargs=-1, required=True, type=click.Path(path_type=str))
-@click.option("--output-format", type=click.Choice(["table", "csv", "json", "ndjson", "parquet"]), help="Default: a table at a terminal, csv otherwise.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of standard output.")
-def query(arguments: tuple[str, ...], output_format: str | None, output: Path | None) -> None:
-    """Run SQL over the frames of a log.
+@click.option(
+    "--output-format",
+    type=click.Choice(["table", "csv", "json", "ndjson", "parquet"]),
+    help="Default: a table at a terminal, csv otherwise.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write here instead of standard output."
+)
+@_show_secrets
+def query(
+    arguments: tuple[str, ...], output_format: str | None, output: Path | None, show_secrets: bool
+) -> None:
+    r"""Run SQL over the frames of a log.
 
     \b
     sglogparse query server.log "select avg(gen_throughput) from decode_batch where tp = 0"
@@ -205,14 +255,14 @@ def query(arguments: tuple[str, ...], output_format: str | None, output: Path | 
     if len(arguments) < 2:
         raise click.UsageError("name at least one LOG, and the SQL after it")
     *logs, sql = arguments
-    table = run_query(logs, sql)
+    table = run_query(logs, sql, show_secrets=show_secrets)
     kind = output_format or ("table" if output is None and sys.stdout.isatty() else "csv")
     try:
         data = _encoded(table, kind)
         if output is not None:
             output.write_bytes(data)
         else:
-            click.get_binary_stream("stdout").write(data)
+            sys.stdout.buffer.write(data)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -220,16 +270,13 @@ def query(arguments: tuple[str, ...], output_format: str | None, output: Path | 
 
 
 def _encoded(table: pl.DataFrame, kind: str) -> bytes:
-    import io
-
-    import polars as pl
-
-    from sglogparse._safe import plain
+    from sglogparse.render.table import render_frame
 
     if kind == "table":
-        with pl.Config(tbl_rows=50, tbl_cols=-1, tbl_width_chars=_width(), tbl_hide_dataframe_shape=False, fmt_str_lengths=60):
-            text = str(table)
-        return ("\n".join(plain(line) for line in text.split("\n")) + "\n").encode()
+        text, notes = render_frame(table, _width())
+        for note in notes:
+            click.echo(note, err=True)
+        return f"{text}\n".encode()
     buffer = io.BytesIO()
     if kind == "parquet":
         table.write_parquet(buffer)
@@ -248,7 +295,9 @@ def explain(code: str) -> None:
     """Explain a rule, by its code or name."""
     from sglogparse.rules import RULES
 
-    rule = next((one for one in RULES if code.upper() == one.code or code.lower().replace("_", "-") == one.name), None)
+    rule = next(
+        (one for one in RULES if code.upper() == one.code or code.lower().replace("_", "-") == one.name), None
+    )
     if rule is None:
         raise click.BadParameter(f"no rule is called {code!r}; rules: {', '.join(one.code for one in RULES)}")
     click.echo(f"{rule.code} {rule.name} (since {rule.since})\n\n{rule.doc}")
@@ -264,24 +313,17 @@ def rules(output_format: str) -> None:
 
     rows = [[rule.code, rule.name, rule.doc.splitlines()[0]] for rule in RULES]
     if output_format == "json":
-        click.echo(json.dumps([dict(zip(("code", "name", "summary"), row, strict=True)) for row in rows], indent=2))
+        click.echo(
+            json.dumps([dict(zip(("code", "name", "summary"), row, strict=True)) for row in rows], indent=2)
+        )
     else:
         _table(["code", "name", "summary"], rows)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> None:
-    """Print a table whose last column wraps at the width of the terminal."""
-    import textwrap
+    from sglogparse.render.table import render_rows
 
-    widths = [max(len(row[index]) for row in [head, *rows]) for index in range(len(head) - 1)]
-    left = sum(widths) + 2 * len(widths)
-    for row in [head, *rows]:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        start = "".join(cell + "  " for cell in cells)
-        last = textwrap.wrap(row[-1], max(_width() - left, 30)) or [""]
-        click.echo((start + last[0]).rstrip())
-        for line in last[1:]:
-            click.echo(" " * left + line)
+    click.echo(render_rows(head, rows, _width()))
 
 
 def _width() -> int:

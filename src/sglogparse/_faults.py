@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ _FAILURE = (
 _HARMLESS = r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR|_(?:error|timeout|failed)\b|Killed process"
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
+#: Paths of the server itself.
+_SERVER_CODE = re.compile(r"sglang/(?:srt/|launch_server|server|multimodal_gen/|cli/|bench)")
 #: Functions that only run in one phase; the stack says more than the last line that was printed.
 _STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("serving", ("event_loop", "run_batch", "process_batch_result", "forward_thread_func")),
@@ -122,7 +125,7 @@ def _is_server_fault(row: dict[str, Any], last_served: int) -> bool:
         return False
     if not paths:
         return row["exception"] is not None and not last_served
-    return any("sglang/" in path and "/test" not in path for path in paths)
+    return any(_SERVER_CODE.search(path) for path in paths)
 
 
 def _phase_of(stack: list[dict[str, Any]]) -> str | None:

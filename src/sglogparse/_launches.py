@@ -7,6 +7,7 @@ A value that is not in the log is absent (None), never a default. The rules see 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ class Launch:
         """Return the first line of each phase that was reached, in the order of a start."""
         out: dict[str, int] = {}
         for phase, kinds in PHASES:
-            lines = [int(frame["line"].min()) for kind in kinds if not (frame := self.frames[kind]).is_empty()]  # type: ignore[arg-type]
+            lines = [first for kind in kinds if (first := first_line(self.frames[kind])) is not None]
             if lines:
                 out[phase] = min(lines)
         return out
@@ -134,16 +135,19 @@ class Launch:
     @cached_property
     def serves(self) -> int | None:
         """Return the first line that shows readiness: the ready line, or a batch that was served."""
-        kinds = ("ready", "decode_batch", "retraction")
-        lines = [int(frame["line"].min()) for kind in kinds if not (frame := self.frames[kind]).is_empty()]  # type: ignore[arg-type]
-        prefill = self.frames["prefill_batch"]
         answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))
-        lines += [int(frame["line"].min()) for frame in (prefill, answered) if not frame.is_empty()]  # type: ignore[arg-type]
-        return min(lines) if lines else None
+        frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
+        lines = [first for frame in (*frames, answered) if (first := first_line(frame)) is not None]
+        return min(lines, default=None)
 
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""
         return self.args.get(name)
+
+
+def first_line(frame: pl.DataFrame) -> int | None:
+    """Return the line of a frame's first row; None when it has none."""
+    return None if frame.is_empty() else int(frame["line"][0])
 
 
 def rank_key(rank: str) -> tuple[list[int], str]:
@@ -184,7 +188,7 @@ def read_launches(log: Log) -> list[Launch]:
             continue
         starts = log.frames["server_args"].filter(pl.col("file") == index)["line"].to_list()
         edges = [1, *starts[1:], source.lines + 1]
-        for first, end in zip(edges, edges[1:], strict=False):
+        for first, end in itertools.pairwise(edges):
             launches.append(_launch(log, index, source.path, first, end))
     return launches
 

@@ -1,6 +1,6 @@
 """What a diagnosis says, as plain data: the one object that every renderer is fed.
 
-    Evidence (a line) --> Finding (a rule's statement) --> LaunchReport --> Diagnosis
+Evidence (a line) --> Finding (a rule's statement) --> LaunchReport --> Diagnosis
 """
 
 from __future__ import annotations

@@ -1,23 +1,36 @@
 """Log text on its way out: no control codes, no secrets.
 
-Log text is untrusted. Whatever leaves the package goes through here first, in every format.
+Log text is untrusted. Whatever the command line prints or writes goes through here first, in every format;
+masking comes before wrapping and quoting, which could hide a secret from it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import unicodedata
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_Value = TypeVar("_Value")
 
 _MASK = "***"
+_SECRET_NAME = (
+    r"(?:admin_api_key|api_key|ssl_keyfile_password|hf_token|access_token|password"
+    r"|[A-Z_]+_(?:API_KEY|TOKEN|SECRET))"
+)
 _SECRETS = (
-    re.compile(r"((?:admin_)?api_key['\"]?\s*[=:]\s*['\"])([^'\"]+)"),
-    re.compile(r"((?:admin_)?api_key=)(?!None\b|['\"])([^\s,)&]+)"),
-    re.compile(r"((?i:authorization)['\"]?\s*[:=]\s*['\"]?(?i:bearer)\s+)([^\s'\",]+)"),
-    re.compile(r"((?:ssl_keyfile_password|hf_token|HF_TOKEN|OPENAI_API_KEY)['\"]?\s*[=:]\s*['\"]?)(?!None\b)([^\s'\",)]+)"),
+    re.compile(rf"(\b{_SECRET_NAME}['\"]?\s*[=:]\s*['\"])([^'\"]+)"),
+    re.compile(rf"(\b{_SECRET_NAME}[=:])(?!None\b|['\"\s])([^\s,;)&]+)"),
+    re.compile(r"((?i:authorization)['\"]?\s*[:=]\s*['\"]?(?i:bearer|basic)\s+)([^\s'\",]+)"),
     re.compile(r"()(\bhf_[A-Za-z0-9]{8,}|\bsk-[A-Za-z0-9_-]{8,})"),
     re.compile(r"([a-z][a-z0-9+.-]*://[^\s/:@]*:)([^\s/@]+)(?=@)"),
 )
+#: What a text must hold before it is worth a closer look (no look-around: polars runs it).
+_SUSPECT = r"(?i)api_key|authorization|hf_|sk-|token['\"]?[=:]|_token|secret|password|://[^\s/]*@"
+_NAMES = re.compile(_SECRET_NAME)
 
 
 def mask_secrets(text: str) -> str:
@@ -31,11 +44,48 @@ def mask_secrets(text: str) -> str:
     return text
 
 
-def plain(text: str) -> str:
-    """Return text without control codes: each becomes a visible escape, line ends a blank.
+def masked(value: _Value) -> _Value:
+    """Return a report (dataclasses, tuples, texts) with the secrets masked in every text."""
+    result: Any = value
+    if isinstance(value, str) and type(value) is str:  # not an Outcome or a Severity
+        result = mask_secrets(value)
+    elif isinstance(value, tuple):
+        result = tuple(masked(one) for one in value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {field.name: masked(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        result = dataclasses.replace(value, **changes)
+    return result  # type: ignore[no-any-return]
 
-    >>> plain("a\\x1b[31mb\\tc")
-    'a\\\\x1b[31mb c'
+
+def masked_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with the secrets masked in its text columns."""
+    import polars as pl
+
+    for name, kind in frame.schema.items():
+        if kind != pl.String:
+            continue
+        suspect = frame[name].str.contains(_SUSPECT).fill_null(False)
+        if name == "value" and "name" in frame.columns:
+            suspect |= frame["name"].str.contains(f"^{_SECRET_NAME}$") & (frame["value"] != "null")
+        rows = suspect.arg_true()
+        if rows.is_empty():
+            continue
+        texts = [mask_secrets(text) for text in frame[name].gather(rows)]
+        if name == "value" and "name" in frame.columns:
+            named = frame["name"].gather(rows)
+            texts = [
+                f'"{_MASK}"' if _NAMES.fullmatch(one) else text
+                for one, text in zip(named, texts, strict=True)
+            ]
+        frame = frame.with_columns(frame[name].scatter(rows, texts))
+    return frame
+
+
+def plain(text: str) -> str:
+    r"""Return text without control codes: each becomes a visible escape, tabs and line ends a blank.
+
+    >>> print(plain("a\x1b[31mb\tc"))
+    a\x1b[31mb c
     """
     out = []
     for char in text:
@@ -46,14 +96,3 @@ def plain(text: str) -> str:
         else:
             out.append(char)
     return "".join(out)
-
-
-def masked(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a JSON value with secrets masked in every text."""
-    if isinstance(value, str):
-        return mask_secrets(value)
-    if isinstance(value, dict):
-        return {key: masked(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [masked(one) for one in value]
-    return value

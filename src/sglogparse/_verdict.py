@@ -1,19 +1,19 @@
 """From findings to a verdict: outcome, cause, first fault, what to change, and what the log cannot show.
 
-    launches --> rules --> per launch: outcome + cause + root --> over all launches: the one that counts
+launches --> rules --> per launch: outcome + cause + root --> over all launches: the one that counts
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
 from sglogparse._budget import implied_fraction, pool_size
 from sglogparse._faults import stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, rank_spread, read_launches
-from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, LaunchReport, Outcome, Severity
+from sglogparse._report import Diagnosis, FileReport, Finding, LaunchReport, Outcome, Severity
 from sglogparse.rules import RULES
 
 if TYPE_CHECKING:
@@ -63,7 +63,14 @@ CAUSE_TITLES = {
     "unknown": "undecided",
 }
 #: Which outcome of several files speaks for all of them.
-_PRECEDENCE = (Outcome.CRASHED, Outcome.HUNG, Outcome.STARTING, Outcome.UNKNOWN, Outcome.STOPPED, Outcome.READY)
+_PRECEDENCE = (
+    Outcome.CRASHED,
+    Outcome.HUNG,
+    Outcome.STARTING,
+    Outcome.UNKNOWN,
+    Outcome.STOPPED,
+    Outcome.READY,
+)
 
 
 def diagnose(log: Log) -> Diagnosis:
@@ -117,10 +124,16 @@ def _judge(launch: Launch) -> LaunchReport:
     if outcome in (Outcome.CRASHED, Outcome.HUNG):
         cause = next((one.cause for one in fault if one.cause and one.cause != "unknown"), "unknown")
     elif outcome in (Outcome.READY, Outcome.STOPPED):
-        cause = next((one.cause for one in findings if one.cause and one.severity is not Severity.INFO), "none")
+        cause = next(
+            (one.cause for one in findings if one.cause and one.severity is not Severity.INFO), "none"
+        )
     else:
-        cause = "unknown" if outcome is Outcome.UNKNOWN and trouble(launch, grave=bool(launch.reached)) else "none"
-    phase = launch.phase_at(root.line, root.rank) if root else (list(launch.reached) or [None])[-1]
+        cause = (
+            "unknown"
+            if outcome is Outcome.UNKNOWN and trouble(launch, grave=bool(launch.reached))
+            else "none"
+        )
+    phase = launch.phase_at(root.line, root.rank) if root else next(reversed(launch.reached), None)
     return LaunchReport(
         file=launch.path,
         first_line=launch.first_line,
@@ -142,7 +155,9 @@ def _judge(launch: Launch) -> LaunchReport:
 
 def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
     if faults:
-        hung = faults[0].cause is not None and faults[0].cause.startswith(("hang.", "dist.collective_timeout"))
+        hung = faults[0].cause is not None and faults[0].cause.startswith(
+            ("hang.", "dist.collective_timeout")
+        )
         return Outcome.HUNG if hung else Outcome.CRASHED
     if stopped_at(launch) is not None:
         return Outcome.STOPPED
@@ -164,7 +179,9 @@ def _summary(
             title = "KV budget negative" if "negative" in chief.message or chief.code == "M004" else title
         action = f"; {chief.fix}" if chief.fix else f"; {chief.message}"
         return f"{outcome.value}{where}; cause: {title}{action}"
-    chief = chief or next((one for one in launch_findings if one.severity is Severity.WARNING and one.cause), None)
+    chief = chief or next(
+        (one for one in launch_findings if one.severity is Severity.WARNING and one.cause), None
+    )
     if chief is not None:
         return f"{outcome.value}, but: {chief.message}"
     if outcome is Outcome.READY:
@@ -182,7 +199,11 @@ def _summary(
 def _vitals(launch: Launch) -> list[str]:
     """Return the numbers that show how a server that serves is doing, in three lines at most."""
     out = []
-    parts = [f"{len(launch.ranks)} rank{'s' if len(launch.ranks) > 1 else ''} ({rank_spread(launch.ranks)})"] if launch.ranks else []
+    parts = (
+        [f"{len(launch.ranks)} rank{'s' if len(launch.ranks) > 1 else ''} ({rank_spread(launch.ranks)})"]
+        if launch.ranks
+        else []
+    )
     ready = launch.frames["ready"]
     if not ready.is_empty():
         parts.append(f"ready at line {ready['line'][0]}" + _after(launch, ready["time"][0]))
@@ -193,9 +214,11 @@ def _vitals(launch: Launch) -> list[str]:
         out.append(memory)
     decode = launch.frames["decode_batch"]
     if not decode.is_empty():
-        speed = decode["gen_throughput"].median()
-        usage = decode.select(pl.max_horizontal(pl.col("token_usage").max(), pl.col("full_token_usage").max())).item()
-        queue = decode["queue_req"].max()
+        speed = cast("float | None", decode["gen_throughput"].median())
+        usage = decode.select(
+            pl.max_horizontal(pl.col("token_usage").max(), pl.col("full_token_usage").max())
+        ).item()
+        queue = cast("int | None", decode["queue_req"].max())
         out.append(
             f"{decode.height} decode batches"
             + (f", median {speed:.1f} tokens/s" if speed is not None else "")
@@ -209,7 +232,7 @@ def _after(launch: Launch, time: dt.datetime | None) -> str:
     first = launch.lines["time"].drop_nulls()
     if time is None or first.is_empty():
         return ""
-    return f", {span((time - first[0]).total_seconds())} after the first line"  # type: ignore[operator]
+    return f", {span((time - first[0]).total_seconds())} after the first line"
 
 
 def span(seconds: float) -> str:
@@ -227,7 +250,7 @@ def span(seconds: float) -> str:
 
 
 def _memory(launch: Launch) -> str:
-    """Return the KV pool of the first rank that prints one, and the fraction it implies where that is certain."""
+    """Return the first rank's KV pool, and the fraction it implies where that is certain."""
     pools = launch.frames["kv_cache"].filter(pl.col("pool_state") == "is allocated")
     if pools.is_empty():
         capacity = launch.frames["capacity"]
@@ -246,11 +269,17 @@ def _memory(launch: Launch) -> str:
 
 
 def _implied(launch: Launch, rank: str | None) -> str | None:
-    """Return the implied fraction where the plain equation holds: one pool, no state pools, no cap, no draft."""
+    """Return the implied fraction where the plain equation holds: one pool, no states, no cap, no draft."""
     frames = launch.frames
-    if any(not frames[kind].is_empty() for kind in ("mamba_cache", "swa_pool", "swa_split", "max_total_tokens_capped")):
+    if any(
+        not frames[kind].is_empty()
+        for kind in ("mamba_cache", "swa_pool", "swa_split", "max_total_tokens_capped")
+    ):
         return None
-    if launch.argument("speculative_algorithm") is not None or launch.argument("max_total_tokens") is not None:
+    if (
+        launch.argument("speculative_algorithm") is not None
+        or launch.argument("max_total_tokens") is not None
+    ):
         return None
     own = pl.col("rank").eq_missing(rank)
     pools = frames["kv_cache"].filter(own)
@@ -262,18 +291,23 @@ def _implied(launch: Launch, rank: str | None) -> str | None:
     avail = launch.printed("load_weight_end", [after.sort("avail_mem", "line")["line"][0]])[0]["avail_mem"]
     total = launch.printed("load_weight_begin", [before.sort("avail_mem", "line")["line"][0]])[0]["avail_mem"]
     implied = implied_fraction(avail, total, size) if size else None
-    return implied.text(3) if implied and 0 < implied.low and implied.high < 1 else None
+    return implied.text(3) if implied and implied.low > 0 and implied.high < 1 else None
 
 
 def _limits(launch: Launch) -> list[str]:
     """Return what this log cannot show, and which line is missing for it."""
     out = []
     if launch.frames["server_args"].is_empty() and (launch.ranks or launch.reached):
-        out.append("no server_args line: how many ranks there should be, and with which arguments, is not known")
+        out.append(
+            "no server_args line: how many ranks there should be, and with which arguments, is not known"
+        )
     elif launch.args_cut:
         out.append("the server_args line is cut: arguments behind the cut are not known")
     if launch.lines.height < _FEW_LINES and launch.reached and "arguments" not in launch.reached:
-        out.append(f"{launch.path} has {launch.lines.height} lines only, as a grep leaves them: what came before and after is not known")
+        out.append(
+            f"{launch.path} has {launch.lines.height} lines only, as a grep leaves them: "
+            "what came before and after is not known"
+        )
     if not launch.lines.is_empty() and launch.lines["time"].drop_nulls().is_empty():
         out.append("no dated time stamps: durations are not known")
     return out

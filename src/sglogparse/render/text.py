@@ -1,17 +1,17 @@
 """The report for a person at a terminal: verdict, fix, proof, the rest. Short.
 
-    crashed, during KV cache set-up; cause: KV budget negative
-    needs --mem-fraction-static above 0.770 (...)
+crashed, during KV cache set-up; cause: KV budget negative
+needs --mem-fraction-static above 0.770 (...)
 
-    server.log:71 TP0
-      DEBUG profile_max_num_token: avail=21.708 GiB, ...
+server.log:71 TP0
+  DEBUG profile_max_num_token: avail=21.708 GiB, ...
 """
 
 from __future__ import annotations
 
 import io
-import os
 import textwrap
+from pathlib import PurePath
 
 from rich.console import Console
 from rich.text import Text
@@ -63,12 +63,20 @@ def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> 
             _put(out, f"(+{len(findings) - _FINDINGS} more findings: --output-format json)", width, "dim")
     out.append("\n")
     _footer(out, diagnosis, shown, width)
-    console = Console(file=(file := io.StringIO()), force_terminal=colour, width=max(width, 20), color_system="standard" if colour else None, legacy_windows=False)
+    console = Console(
+        file=(file := io.StringIO()),
+        force_terminal=colour,
+        width=max(width, 20),
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
     console.print(out, end="", soft_wrap=True, highlight=False, markup=False)
     return file.getvalue().rstrip("\n")
 
 
-def _put(out: Text, text: str, width: int, style: str = "", indent: str = "", hang: str | None = None) -> None:
+def _put(
+    out: Text, text: str, width: int, style: str = "", indent: str = "", hang: str | None = None
+) -> None:
     wrapped = textwrap.wrap(
         text,
         width,
@@ -148,4 +156,4 @@ def _footer(out: Text, diagnosis: Diagnosis, shown: LaunchReport | None, width: 
 
 def short(path: str) -> str:
     """Return a path without its folders, as proof lines name it."""
-    return os.path.basename(path) or path
+    return PurePath(path).name or path
