@@ -101,11 +101,22 @@ class LaunchReport:
     #: first to last time stamp, s; null without time stamps
     duration: float | None
     version_window: str | None
-    summary: str
+    #: what happened, where, and why, in a few words
+    headline: str
+    #: what to change, or what is known; empty when there is nothing to do
+    action: str
     fix: str | None
     root: Evidence | None
+    #: the finding that decides the verdict
+    chief: Finding | None
+    #: the numbers that show how a server that serves is doing
     vitals: tuple[str, ...]
     findings: tuple[Finding, ...]
+
+    @property
+    def summary(self) -> str:
+        """Return one sentence that a person can act on."""
+        return f"{self.headline}; {self.action}" if self.action else self.headline
 
     def as_dict(self) -> dict[str, Any]:
         """Return the contract's form."""
@@ -152,14 +163,40 @@ class Diagnosis:
 
     files: tuple[FileReport, ...]
     launches: tuple[LaunchReport, ...]
-    outcome: Outcome
-    cause: str
-    summary: str
-    fix: str | None
-    root: Evidence | None
-    findings: tuple[Finding, ...]
+    #: the launch that speaks for the log; None when the log is empty
+    chief: LaunchReport | None
     #: what the log cannot show, in words
     limits: tuple[str, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what became of the server."""
+        return self.chief.outcome if self.chief else Outcome.UNKNOWN
+
+    @property
+    def cause(self) -> str:
+        """Return the id of the first fault's cause; `none` without a fault."""
+        return self.chief.cause if self.chief else "none"
+
+    @property
+    def summary(self) -> str:
+        """Return one sentence that a person can act on."""
+        return self.chief.summary if self.chief else "undecided: the log is empty"
+
+    @property
+    def fix(self) -> str | None:
+        """Return what to change, with its number."""
+        return self.chief.fix if self.chief else None
+
+    @property
+    def root(self) -> Evidence | None:
+        """Return the line of the first fault."""
+        return self.chief.root if self.chief else None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings on all launches, the most severe of each first."""
+        return tuple(finding for launch in self.launches for finding in launch.findings)
 
     def exit_code(self, fail_on: Severity | None = Severity.ERROR) -> int:
         """Return 0 healthy, 1 findings at or above `fail_on` (None: never), 3 undecided."""

@@ -13,7 +13,7 @@ import polars as pl
 from sglogparse._budget import implied_fraction, pool_size
 from sglogparse._faults import stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, rank_spread, read_launches
-from sglogparse._report import Diagnosis, FileReport, Finding, LaunchReport, Outcome, Severity
+from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, LaunchReport, Outcome, Severity
 from sglogparse.rules import RULES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Causes in a few words.
 CAUSE_TITLES = {
     "none": "no fault",
-    "memory.kv_budget": "KV budget too small",
+    "memory.kv_budget": "KV budget negative",
     "memory.weights": "out of device memory while loading",
     "memory.graph_capture": "out of device memory in graph capture",
     "memory.runtime": "out of device memory while serving",
@@ -83,26 +83,11 @@ def diagnose(log: Log) -> Diagnosis:
         for index, one in enumerate(log.files)
     )
     limits = tuple(dict.fromkeys(limit for launch in launches for limit in _limits(launch)))
-    if not reports:
-        return Diagnosis(files, (), Outcome.UNKNOWN, "unknown", _EMPTY, None, None, (), ())
-    chief = _chief(reports)
-    findings = tuple(finding for report in reports for finding in report.findings)
-    return Diagnosis(
-        files=files,
-        launches=tuple(reports),
-        outcome=chief.outcome,
-        cause=chief.cause,
-        summary=chief.summary,
-        fix=chief.fix,
-        root=chief.root,
-        findings=findings,
-        limits=limits,
-    )
+    return Diagnosis(files, tuple(reports), _chief(reports) if reports else None, limits)
 
 
 #: Below this many lines a log without its beginning is an excerpt.
 _FEW_LINES = 20
-_EMPTY = "The log is empty: nothing can be said."
 
 
 def _chief(reports: list[LaunchReport]) -> LaunchReport:
@@ -120,6 +105,7 @@ def _judge(launch: Launch) -> LaunchReport:
     fault = [one for one in findings if one.root is not None and one.severity is Severity.ERROR]
     outcome = _outcome(launch, fault)
     chief = fault[0] if fault else next((one for one in findings if one.severity is Severity.ERROR), None)
+    chief = chief or next((one for one in findings if one.severity is Severity.WARNING and one.cause), None)
     root = min((one.root for one in fault if one.root), default=None)
     if outcome in (Outcome.CRASHED, Outcome.HUNG):
         cause = next((one.cause for one in fault if one.cause and one.cause != "unknown"), "unknown")
@@ -134,6 +120,7 @@ def _judge(launch: Launch) -> LaunchReport:
             else "none"
         )
     phase = launch.phase_at(root.line, root.rank) if root else next(reversed(launch.reached), None)
+    headline, action = _verdict(outcome, cause, phase, chief, findings)
     return LaunchReport(
         file=launch.path,
         first_line=launch.first_line,
@@ -145,10 +132,12 @@ def _judge(launch: Launch) -> LaunchReport:
         ranks=launch.ranks,
         duration=launch.duration,
         version_window=None,
-        summary=_summary(outcome, cause, phase, chief, findings),
+        headline=headline,
+        action=action,
         fix=chief.fix if chief else None,
         root=root,
-        vitals=tuple(_vitals(launch)) if outcome in (Outcome.READY, Outcome.STOPPED) else (),
+        chief=chief,
+        vitals=tuple(_when(launch, root, findings) if root else _vitals(launch)),
         findings=tuple(findings),
     )
 
@@ -168,32 +157,38 @@ def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
     return Outcome.STARTING if launch.reached else Outcome.UNKNOWN
 
 
-def _summary(
-    outcome: Outcome, cause: str, phase: str | None, chief: Finding | None, launch_findings: list[Finding]
-) -> str:
-    """Return one sentence that a person can act on."""
-    where = f", {STANDS[phase]}" if phase else ""
+def _verdict(
+    outcome: Outcome, cause: str, phase: str | None, chief: Finding | None, findings: list[Finding]
+) -> tuple[str, str]:
+    """Return what happened, and what to do or what is known of it."""
     if outcome in (Outcome.CRASHED, Outcome.HUNG) and chief is not None:
-        title = CAUSE_TITLES[cause]
-        if cause == "memory.kv_budget" and chief.code in ("M001", "M004"):
-            title = "KV budget negative" if "negative" in chief.message or chief.code == "M004" else title
-        action = f"; {chief.fix}" if chief.fix else f"; {chief.message}"
-        return f"{outcome.value}{where}; cause: {title}{action}"
-    chief = chief or next(
-        (one for one in launch_findings if one.severity is Severity.WARNING and one.cause), None
-    )
+        where = f", {STANDS[phase]}" if phase else ""
+        return f"{outcome.value}{where}; cause: {CAUSE_TITLES[cause]}", chief.fix or chief.message
     if chief is not None:
-        return f"{outcome.value}, but: {chief.message}"
+        return f"{outcome.value}, but: {chief.message}", ""
+    odd = next((one for one in findings if one.code == "E003" and one.severity is Severity.WARNING), None)
+    doubt = f"{odd.message[0].lower()}{odd.message[1:]}" if odd else ""
     if outcome is Outcome.READY:
-        odd = next((one for one in launch_findings if one.code == "E003"), None)
-        if odd is not None:
-            return f"ready: the server serves; {odd.message[0].lower()}{odd.message[1:]}"
-        return "ready: the server serves and the log shows no fault"
+        return f"ready: the server serves{'' if odd else ' and the log shows no fault'}", doubt
     if outcome is Outcome.STOPPED:
-        return "stopped: an orderly shutdown was asked for, and no fault came first"
-    if outcome is Outcome.STARTING:
-        return f"starting: the log ends {STANDS[phase or 'arguments']} and shows no fault"
-    return "undecided: no line of this log shows how the server fared"
+        return (
+            f"stopped: an orderly shutdown was asked for{'' if odd else ', and no fault came first'}",
+            doubt,
+        )
+    if outcome is Outcome.STARTING and phase is not None:
+        return f"starting: the log ends {STANDS[phase]} and shows no fault", ""
+    return "undecided: no line of this log shows how the server fared", doubt
+
+
+def _when(launch: Launch, root: Evidence, findings: list[Finding]) -> list[str]:
+    """Return when the first fault came, and on which ranks."""
+    faults = [one for one in findings if one.root is not None]
+    ranks = max((one.ranks for one in faults), key=len, default=())
+    time = launch.lines["time"][root.line - launch.first_line]
+    after = _after(launch, time)
+    if not after and not ranks:
+        return []
+    return [f"first fault at line {root.line}{after}" + (f"; ranks {rank_spread(ranks)}" if ranks else "")]
 
 
 def _vitals(launch: Launch) -> list[str]:

@@ -38,16 +38,17 @@ _FINDINGS = 5
 def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> str:
     """Return the report, wrapped at a width; log text is never markup."""
     out = Text()
-    verdict, _, action = plain(diagnosis.summary).partition("; cause: ")
-    title, _, detail = action.partition("; ")
-    head = f"{verdict}; cause: {title} ({diagnosis.cause})" if title else verdict
-    _put(out, head, width, _STYLES[diagnosis.outcome])
-    if detail:
-        _put(out, detail, width, "bold")
-    shown = next((one for one in diagnosis.launches if one.summary == diagnosis.summary), None)
-    for line in shown.vitals if shown else ():
-        _put(out, line, width)
-    proofs = _grouped(_proofs(diagnosis, shown))
+    shown = diagnosis.chief
+    if shown is None:
+        _put(out, plain(diagnosis.summary), width, _STYLES[diagnosis.outcome])
+    else:
+        decided = f" ({shown.cause})" if shown.outcome in (Outcome.CRASHED, Outcome.HUNG) else ""
+        _put(out, plain(shown.headline) + decided, width, _STYLES[shown.outcome])
+        if shown.action:
+            _put(out, plain(shown.action), width, "bold")
+        for line in shown.vitals:
+            _put(out, plain(line), width)
+    proofs = _grouped(_proofs(shown))
     if proofs:
         out.append("\n")
         for evidence in proofs[:_PROOFS]:
@@ -89,13 +90,13 @@ def _put(
         out.append("\n")
 
 
-def _proofs(diagnosis: Diagnosis, shown: LaunchReport | None) -> list[Evidence]:
-    """Return the lines that prove the verdict: those of the finding that decides it."""
-    findings = shown.findings if shown else diagnosis.findings
-    chief = next((one for one in findings if one.severity is Severity.ERROR), None)
-    lines = list(chief.evidence) if chief else []
-    if diagnosis.root is not None and diagnosis.root not in lines:
-        lines.insert(0, diagnosis.root)
+def _proofs(shown: LaunchReport | None) -> list[Evidence]:
+    """Return the lines that prove the verdict: those of the finding that decides it, and the first fault."""
+    if shown is None or shown.chief is None:
+        return []
+    lines = list(shown.chief.evidence)
+    if shown.root is not None and shown.root not in lines:
+        lines.insert(0, shown.root)
     return lines
 
 

@@ -17,8 +17,9 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         without a fault that explains them.
 
     Why it matters:
-        Silence of the rules is not health. Many such lines are harmless (an optional import, a retry); some are
-        the fault itself, in words that no rule knows yet.
+        Silence of the rules is not health. Words that mean the end of a process (a segmentation fault, a CUDA
+        error) are a warning; other words of failure are mostly harmless (an optional import, a retry), but may be
+        the fault itself in words that no rule knows yet.
 
     Evidence:
         The first and the last of these lines, and how many there are.
@@ -32,13 +33,15 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     """
     if faults(launch):
         return
-    lines = trouble(launch, grave=False)
+    grave = trouble(launch, grave=True)
+    lines = grave or trouble(launch, grave=False)
     if not lines:
         return
     several = len(lines) > 1
+    what = "the end of a process" if grave else "failures"
     yield Finding(
-        Severity.INFO,
-        f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of failures that no rule explains, "
-        f"the first at line {lines[0]}.",
+        Severity.WARNING if grave else Severity.INFO,
+        f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, and no rule explains "
+        f"{'them' if several else 'it'}; the first is line {lines[0]}.",
         launch.evidences([lines[0], lines[-1]]),
     )
