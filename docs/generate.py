@@ -1,0 +1,105 @@
+"""Write the reference pages from the grammar and the rules: docs/frames.md and docs/rules.md.
+
+    python docs/generate.py            writes them
+    python docs/generate.py --check    exits with 1 when one of them is stale
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sglogparse._compiler import compiled_plan
+from sglogparse._grammar import docs, samples
+from sglogparse._log import column_docs, frame_schemas
+from sglogparse._records import RECORD_SCHEMA
+from sglogparse.rules import RULES
+
+HERE = Path(__file__).parent
+
+
+def frames_page() -> Iterator[str]:
+    """Yield the lines of the page on frames."""
+    yield "# Frames"
+    yield ""
+    yield "Written by docs/generate.py from the grammar; do not edit."
+    yield ""
+    yield "Every frame begins with the columns of the record:"
+    yield ""
+    yield from _columns("message", list(RECORD_SCHEMA))
+    schemas = frame_schemas()
+    events = {event.name for event in compiled_plan().events}
+    for name, schema in schemas.items():
+        own = [column for column in schema if column not in RECORD_SCHEMA]
+        yield ""
+        yield f"## {name}"
+        yield ""
+        if name in events:
+            yield docs()[name]
+            yield ""
+            yield "| releases | wording |"
+            yield "|---|---|"
+            for sample in samples()[name]:
+                text = sample.text.replace("|", "\\|")
+                yield f"| {sample.releases} | `{text}` |"
+            yield ""
+        else:
+            yield _OTHER[name]
+            yield ""
+        if own:
+            yield from _columns(name, own)
+        else:
+            yield "No columns of its own."
+
+
+_OTHER = {
+    "message": "A record that no event rule takes: it has SGLang's header, and its text is kept.",
+    "traceback": "A block: a Python traceback, with its chain of causes. One row a block.",
+    "server_arg": "The arguments of each `server_args` line, one row an argument.",
+}
+
+
+def _columns(frame: str, names: list[str]) -> Iterator[str]:
+    meanings, schema = column_docs(frame), frame_schemas()[frame]
+    yield "| column | type | meaning |"
+    yield "|---|---|---|"
+    for name in names:
+        yield f"| {name} | {schema[name]} | {meanings[name]} |"
+
+
+def rules_page() -> Iterator[str]:
+    """Yield the lines of the page on rules."""
+    yield "# Rules"
+    yield ""
+    yield "Written by docs/generate.py from the rules; do not edit. `sglogparse explain CODE` prints it too."
+    for rule in RULES:
+        yield ""
+        yield f"## {rule.code} {rule.name}"
+        yield ""
+        for line in rule.doc.splitlines():
+            heading = bool(line) and not line.startswith(" ") and line.endswith(":")
+            yield f"**{line[:-1]}**" if heading else line.strip()
+            if heading:
+                yield ""
+        yield ""
+        yield f"Since {rule.since}."
+
+
+def main() -> int:
+    """Write the pages, or check them."""
+    stale = []
+    for name, lines in (("frames.md", frames_page()), ("rules.md", rules_page())):
+        path, text = HERE / name, "\n".join(lines) + "\n"
+        if "--check" in sys.argv:
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                stale.append(name)
+        else:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"stale: {', '.join(stale)}; run python docs/generate.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
