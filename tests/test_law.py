@@ -67,7 +67,9 @@ def _sequence(children) -> st.SearchStrategy[str]:
     if star is None or star == 0:
         return st.tuples(*map(_drawn, children)).map("".join)
     separator, item = _children(_children(children[star])[0])
-    items = st.lists(st.sampled_from(list(_alternatives(RULES[_symbol(item)].tree))), min_size=1, max_size=6, unique=True)
+    items = st.lists(
+        st.sampled_from(list(_alternatives(RULES[_symbol(item)].tree))), min_size=1, max_size=6, unique=True
+    )
     bag = items.flatmap(lambda chosen: st.tuples(*map(_drawn, chosen))).map(_literal_text(separator).join)
     return st.tuples(_sequence(children[: star - 1]), bag, _sequence(children[star + 1 :])).map("".join)
 
@@ -75,9 +77,22 @@ def _sequence(children) -> st.SearchStrategy[str]:
 # ------------------------------------------------------------------ and damaged
 
 
-ODD = st.sampled_from([*" ,.:=#-[]()\"%/0159eE+", "nan", ", ", ": ", "é", "\t", " GB", "None", "\u2028", "\x1f"])
+ODD = st.sampled_from(
+    [*' ,.:=#-[]()"%/0159eE+', "nan", ", ", ": ", "é", "\t", " GB", "None", "\u2028", "\x1f"]
+)
 UNKNOWN = st.sampled_from(
-    ["foo: 1", "#new-key: 3", "bar", "x graph: True", "xpu graph: Maybe", "a: b: c", "step=12", "token usag", " ", "#token:"]
+    [
+        "foo: 1",
+        "#new-key: 3",
+        "bar",
+        "x graph: True",
+        "xpu graph: Maybe",
+        "a: b: c",
+        "step=12",
+        "token usag",
+        " ",
+        "#token:",
+    ]
 )
 
 
@@ -114,13 +129,18 @@ def _lines(rule: str) -> st.SearchStrategy[list[str]]:
 
 
 def _comparable(fields: dict) -> dict:
-    return {name: "nan" if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()}
+    return {
+        name: "nan" if isinstance(value, float) and math.isnan(value) else value
+        for name, value in fields.items()
+    }
 
 
 def _compiled(messages: list[str]) -> list[tuple[str, dict] | None]:
     plan = compiled_plan()
     lines = pl.DataFrame({"text": messages}).select(
-        pl.lit(0, dtype=pl.UInt16).alias("file"), pl.int_range(pl.len(), dtype=pl.UInt32).alias("line"), "text"
+        pl.lit(0, dtype=pl.UInt16).alias("file"),
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("line"),
+        "text",
     )
     records = read_records(lines, plan).with_columns(message=pl.col("text").str.strip_chars_end())
     kinds, frames = read_events(records, plan)

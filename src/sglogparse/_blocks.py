@@ -37,7 +37,9 @@ _RAISED = re.compile(r"^[A-Za-z_][A-Za-z0-9_.]*(?:: |:?$)")
 _FRAME_LINE = re.compile(_FRAME)
 _EXCEPTION_LINE = re.compile(_EXCEPTION)
 #: A record of another logger, which cannot be part of an exception's message.
-_FOREIGN = re.compile(r"^(?:[IWEF][0-9]{4} |\[|(?:DEBUG|INFO|WARNING|ERROR)\b|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]|/[^ ]+:[0-9]+: )")
+_FOREIGN = re.compile(
+    r"^(?:[IWEF][0-9]{4} |\[|(?:DEBUG|INFO|WARNING|ERROR)\b|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]|/[^ ]+:[0-9]+: )"
+)
 _BAR = re.compile(r"[0-9]{1,3}%\|")
 
 STACK_FRAME = pl.Struct({"path": pl.String, "line": pl.Int64, "function": pl.String, "code": pl.String})
@@ -80,7 +82,9 @@ class Block:
         self.texts.append(text)
 
 
-def read_blocks(records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame) -> tuple[list[list[int]], pl.DataFrame]:
+def read_blocks(
+    records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame
+) -> tuple[list[list[int]], pl.DataFrame]:
     """Return the rows of each traceback, in order, and the traceback frame.
 
     `reports` are the rows of the exception reports (`row`, `process_name`), which open a block but stay events.
@@ -88,7 +92,9 @@ def read_blocks(records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame) 
     blocks = [block for run in _runs(records, kinds, reports["row"]) for block in _split(run)]
     names = dict(reports.iter_rows())
     rows = [_describe(block, names, records) for block in blocks]
-    frame = pl.DataFrame(rows, schema={key: kind for key, kind in TRACEBACK_SCHEMA.items() if key not in RECORD_SCHEMA})
+    frame = pl.DataFrame(
+        rows, schema={key: kind for key, kind in TRACEBACK_SCHEMA.items() if key not in RECORD_SCHEMA}
+    )
     head = records.select(RECORD_SCHEMA.keys())[[block.rows[0] for block in blocks]]
     frame = pl.concat([head, frame], how="horizontal").select(TRACEBACK_SCHEMA.keys())
     return [block.rows for block in blocks], frame
@@ -107,7 +113,9 @@ def _runs(records: pl.DataFrame, kinds: pl.Series, reports: pl.Series) -> list[l
         kinds.is_null().alias("free"),
     )
     bare = pl.col("free") & ~pl.col("headed")
-    shaped = table.filter(pl.col("free") & (message.str.contains(_FRAME) | message.str.contains(_EXCEPTION)))["row"]
+    shaped = table.filter(pl.col("free") & (message.str.contains(_FRAME) | message.str.contains(_EXCEPTION)))[
+        "row"
+    ]
     opener = table["opener"].scatter(shaped, True)
     table = table.with_columns(opener.alias("opener"))
     anchor = pl.when(~bare | pl.col("opener")).then(pl.col("opener")).forward_fill().fill_null(False)

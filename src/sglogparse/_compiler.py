@@ -101,7 +101,8 @@ class Bag:
                 position += len(self.separator)
                 parts.append(_escape(self.separator))
             elif re.fullmatch(self.end, text[position:]):
-                parts.append(self.end)
+                # an unknown entry has taken all but a comma, so another line's full stop is not its end
+                parts.append(_escape(text[position:]) if item.fields == ("extra",) else self.end)
                 return "^" + "".join(parts) + "$", groups
             else:
                 return None
@@ -110,7 +111,8 @@ class Bag:
         # As Lark's lexer does: the longest literal wins, then terminals by priority; none is given back.
         keyed = [item for item in self.items if item.literal and text.startswith(item.literal, position)]
         item = max(keyed, key=lambda one: len(one.literal), default=None) or next(
-            (one for one in self.items if not one.literal and re.compile(one.start).match(text, position)), None
+            (one for one in self.items if not one.literal and re.compile(one.start).match(text, position)),
+            None,
         )
         match = re.compile(item.pattern).match(text, position) if item else None
         return (item, match) if item and match else None
@@ -212,7 +214,9 @@ class _Compiler:
             raise GrammarError(f"grammar rule {name}: a repeat must have the form `item (separator item)*`")
         head = "".join(self._pattern(child, groups, (name,)) for child in children[: star - 1])
         end = "".join(self._pattern(child, groups, (name,)) for child in children[star + 1 :])
-        items = tuple(self._item(rule, alternative) for alternative in _alternatives(self._definitions[rule].tree))
+        items = tuple(
+            self._item(rule, alternative) for alternative in _alternatives(self._definitions[rule].tree)
+        )
         return Bag(prefixes, rivals, head, _literal_text(separator) or "", items, end, groups)
 
     def _item(self, rule: str, tree: Tree[object]) -> Item:
@@ -276,8 +280,14 @@ class _Compiler:
         """Return the pattern of a terminal (Lark has put the pattern in place of a reference already)."""
         values = list(self._definitions[name].tree.iter_subtrees_topdown())
         raw = next((text for value in values if (text := _literal(value)) is not None), "")
-        if sum(value.data == "value" for value in values) > 2 or not raw.startswith("/") or not raw.endswith("/"):
-            raise GrammarError(f"grammar terminal {name} must be one /pattern/ without flags, or another terminal")
+        if (
+            sum(value.data == "value" for value in values) > 2
+            or not raw.startswith("/")
+            or not raw.endswith("/")
+        ):
+            raise GrammarError(
+                f"grammar terminal {name} must be one /pattern/ without flags, or another terminal"
+            )
         return raw[1:-1].replace("\\/", "/")
 
 

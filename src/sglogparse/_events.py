@@ -68,7 +68,9 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
         if len(pieces[event.name]) > 1:
             found = found.sort("row")
         kinds = kinds.scatter(found["row"], code)
-        frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(empty.columns)
+        frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(
+            empty.columns
+        )
     names = pl.Enum([event.name for event in plan.events])
     return kinds.cat.to(names), frames
 
@@ -77,11 +79,18 @@ def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan],
     """Yield the rows that share their candidate rules; rows without a candidate are left out."""
     heads = messages.str.head(_HEAD).alias("head")
     candidates = [
-        pl.when(_has_head(event)).then(pl.lit(str(index))).alias(event.name) for index, event in enumerate(plan.events)
+        pl.when(_has_head(event)).then(pl.lit(str(index))).alias(event.name)
+        for index, event in enumerate(plan.events)
     ]
-    table = heads.unique().to_frame().select("head", pl.concat_str(candidates, separator=",", ignore_nulls=True).alias("bucket"))
-    rows = heads.to_frame().with_row_index("row").join(
-        table.filter(pl.col("bucket") != ""), on="head", how="inner", maintain_order="left"
+    table = (
+        heads.unique()
+        .to_frame()
+        .select("head", pl.concat_str(candidates, separator=",", ignore_nulls=True).alias("bucket"))
+    )
+    rows = (
+        heads.to_frame()
+        .with_row_index("row")
+        .join(table.filter(pl.col("bucket") != ""), on="head", how="inner", maintain_order="left")
     )
     for (bucket,), part in rows.select("row", "bucket").partition_by("bucket", as_dict=True).items():
         yield [plan.events[int(index)] for index in str(bucket).split(",")], part["row"]
@@ -137,9 +146,11 @@ def _one_by_one(left: pl.DataFrame, bag: Bag, event: EventPlan) -> Iterator[pl.D
 
 
 def _extract(left: pl.DataFrame, pattern: str, groups: dict[str, str], event: EventPlan) -> pl.DataFrame:
-    texts = left.select(
-        "row", pl.col("message").str.extract_groups("(?P<matched>)" + pattern).alias("group")
-    ).unnest("group").filter(pl.col("matched").is_not_null())
+    texts = (
+        left.select("row", pl.col("message").str.extract_groups("(?P<matched>)" + pattern).alias("group"))
+        .unnest("group")
+        .filter(pl.col("matched").is_not_null())
+    )
     return _typed(texts, groups, event)
 
 

@@ -59,7 +59,9 @@ def docs() -> dict[str, str]:
 @cache
 def samples() -> dict[str, tuple[Sample, ...]]:
     """Return the sample lines of each rule: the //> lines above it."""
-    return {name: tuple(found) for name, (_, found) in _annotations(grammar_text(*LINE_GRAMMARS)).items() if found}
+    return {
+        name: tuple(found) for name, (_, found) in _annotations(grammar_text(*LINE_GRAMMARS)).items() if found
+    }
 
 
 def docs_of(text: str) -> dict[str, str]:
@@ -139,7 +141,7 @@ class Reference:
             if name == "extra":
                 extra.append(str(token))
                 continue
-            if name in seen:
+            if name in seen and rule != "header":  # of a rank that is printed twice the last one counts
                 return None
             seen.add(name)
             value = convert(self._plan.types[name], str(token))

@@ -111,17 +111,26 @@ class Launch:
                 out[phase] = min(lines)
         return out
 
+    @cached_property
+    def _firsts(self) -> dict[str, dict[str | None, int]]:
+        """Return the first line of each event of a phase, by rank."""
+        kinds = [kind for _, kinds in PHASES for kind in kinds]
+        return {
+            kind: dict(self.frames[kind].group_by("rank").agg(pl.col("line").min()).iter_rows())
+            for kind in kinds
+        }
+
     def phase_at(self, line: int, rank: str | None = None) -> str | None:
         """Return the furthest phase whose event stands at or before a line (of one rank, where it speaks)."""
         best: str | None = None
         own: str | None = None
         for phase, kinds in PHASES:
             for kind in kinds:
-                frame = self.frames[kind].filter(pl.col("line") <= line)
-                if not frame.is_empty():
+                firsts = self._firsts[kind]
+                if any(first <= line for first in firsts.values()):
                     best = phase
-                    if rank is not None and not frame.filter(pl.col("rank") == rank).is_empty():
-                        own = phase
+                if rank is not None and firsts.get(rank, line + 1) <= line:
+                    own = phase
         return own or best
 
     @cached_property
@@ -155,15 +164,25 @@ def rank_key(rank: str) -> tuple[list[int], str]:
     return [int("".join(filter(str.isdigit, word)) or 0) for word in rank.split(" ")], rank
 
 
+def rank_list(ranks: Iterable[str | None]) -> tuple[str, ...]:
+    """Return the ranks that are known, each once, in the order of their numbers."""
+    return tuple(sorted({rank for rank in ranks if rank}, key=rank_key))
+
+
+def on_ranks(ranks: Iterable[str | None]) -> str:
+    """Return " on" and the ranks for use in a sentence; nothing when none is known."""
+    spread = rank_spread(ranks)
+    return f" on {spread}" if spread else ""
+
+
 def rank_spread(ranks: Iterable[str | None]) -> str:
     """Name ranks shortly: runs of one tag are joined.
 
     >>> rank_spread(["TP0", "TP1", "TP2", "TP6"])
     'TP0-TP2, TP6'
     """
-    known = sorted({rank for rank in ranks if rank}, key=rank_key)
     parts: list[list[str]] = []
-    for rank in known:
+    for rank in rank_list(ranks):
         if parts and _follows(parts[-1][-1], rank):
             parts[-1].append(rank)
         else:

@@ -1,6 +1,6 @@
 """A log as frames: the Python API over the first stages of the road.
 
-    read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose()
+read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose()
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Log:
         raise AttributeError(f"no frame is called {name!r}")
 
     def __repr__(self) -> str:
-        return f"<Log of {len(self.files)} file(s), {self.lines.height} lines, {self.unparsed.height} unparsed>"
+        return (
+            f"<Log of {len(self.files)} file(s), {self.lines.height} lines, {self.unparsed.height} unparsed>"
+        )
 
     def diagnose(self) -> Diagnosis:
         """Judge the log: outcome, cause, first fault, findings."""
@@ -106,7 +108,12 @@ def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
 def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
     """Return the fixed schema of each frame that a log has."""
     events = {event.name: event_schema(event) for event in compiled_plan().events}
-    return {**events, "message": MESSAGE_SCHEMA, "traceback": TRACEBACK_SCHEMA, "server_arg": SERVER_ARG_SCHEMA}
+    return {
+        **events,
+        "message": MESSAGE_SCHEMA,
+        "traceback": TRACEBACK_SCHEMA,
+        "server_arg": SERVER_ARG_SCHEMA,
+    }
 
 
 def column_docs(frame: str) -> dict[str, str]:
@@ -125,4 +132,6 @@ def _rows_of(
 ) -> pl.DataFrame:
     rows = (kinds == kind).fill_null(False).arg_true()
     names: Any = frames[kind][column] if column else pl.repeat(None, len(rows), dtype=pl.String, eager=True)
-    return pl.DataFrame({"row": rows, "process_name": names}, schema={"row": pl.UInt32, "process_name": pl.String})
+    return pl.DataFrame(
+        {"row": rows, "process_name": names}, schema={"row": pl.UInt32, "process_name": pl.String}
+    )

@@ -36,13 +36,20 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     `headed` tells whether the line has a header; `level` is null where none is printed.
     """
     text = _visible(lines["text"])
+    # a header without a message has lost the blank at its end in many editors
+    alone = (text.str.starts_with("[") & text.str.ends_with("]")).arg_true()
+    if not alone.is_empty():
+        text = text.scatter(alone, text.gather(alone) + " ")
     pattern = "^(?P<header>" + plan.header.removeprefix("^") + ")"
     grouped = (
         pl.LazyFrame({"text": text})
         .with_columns(pl.col("text").str.extract_groups(pattern).alias("group"))
         .with_columns(pl.col("group").struct.field("header").alias("header"))
         .with_columns(
-            pl.col("text").str.slice(pl.col("header").str.len_bytes().fill_null(0)).str.strip_chars_end().alias("message"),
+            pl.col("text")
+            .str.slice(pl.col("header").str.len_bytes().fill_null(0))
+            .str.strip_chars_end()
+            .alias("message"),
             *(_field(plan, name).alias(name) for name in ("stamp", "tags", "level", "gpu_id", "world_rank")),
         )
         .select("header", "message", "stamp", "tags", "level", "gpu_id", "world_rank")
@@ -77,7 +84,9 @@ def _visible(text: pl.Series) -> pl.Series:
     rows = text.str.contains("\r", literal=True).arg_true()
     if rows.is_empty():
         return text
-    parts = text.gather(rows).str.split("\r").list.eval(pl.element().filter(pl.element().str.strip_chars() != ""))
+    parts = (
+        text.gather(rows).str.split("\r").list.eval(pl.element().filter(pl.element().str.strip_chars() != ""))
+    )
     return text.scatter(rows, parts.list.last().fill_null(""))
 
 
@@ -86,11 +95,16 @@ def _times(stamp: pl.Series) -> pl.DataFrame:
     lengths = set(stamp.str.len_bytes().unique().drop_nulls())
     if lengths <= {19}:
         time = stamp.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ms", strict=False)
-        return pl.DataFrame({"time": time, "clock": pl.Series("clock", [None], dtype=pl.Time).new_from_index(0, len(time))})
+        return pl.DataFrame(
+            {"time": time, "clock": pl.Series("clock", [None], dtype=pl.Time).new_from_index(0, len(time))}
+        )
     dotted = stamp.str.replace(",", ".", literal=True)
     size = pl.col("stamp").str.len_bytes()
     return pl.DataFrame({"stamp": dotted}).select(
-        pl.when(size >= 19).then(pl.col("stamp")).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False).alias("time"),
+        pl.when(size >= 19)
+        .then(pl.col("stamp"))
+        .str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False)
+        .alias("time"),
         pl.when(size < 19).then(pl.col("stamp")).str.to_time("%H:%M:%S%.f", strict=False).alias("clock"),
     )
 

@@ -8,8 +8,7 @@ A physical line ends at \n (or at the end of the file); \r\n is one end. What a 
 
 from __future__ import annotations
 
-import gzip
-import io
+import contextlib
 import sys
 import zlib
 from collections.abc import Iterable
@@ -25,8 +24,11 @@ _SAMPLE = 1 << 16
 #: Share of control characters in the sample above which a file is not a log.
 _BINARY_SHARE = 0.05
 _TEXT_CONTROLS = b"\t\n\r\x1b\b\f"
-_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
+#: Control sequences (colours, cursor), operating system commands (titles, links), and other escapes.
+_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[@-Z\\^_78=>c])"
+_CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_COMPRESSED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"(\xb5/\xfd")
 _MOST_FILES = 65_535
 
 
@@ -54,9 +56,12 @@ def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.Data
         raise SourceError("no log was given")
     if len(names) > _MOST_FILES:
         raise SourceError(f"{len(names)} logs were given; {_MOST_FILES} at most in one call")
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise SourceError(f"{twice}: given twice")
+    seen: set[str] = set()
+    for name in names:
+        place = name if name == "-" else str(Path(name).absolute())
+        if place in seen:
+            raise SourceError(f"{name}: given twice")
+        seen.add(place)
     read = [_read(name, index) for index, name in enumerate(names)]
     return [source for source, _ in read], pl.concat([frame for _, frame in read])
 
@@ -77,7 +82,9 @@ def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
         frame = _lines(raw)
     if b"\x1b" in raw:
         plain = frame.select(pl.col("text").str.replace_all(_ANSI, ""))
-        notes.append(f"terminal control sequences removed from {(plain['text'] != frame['text']).sum()} lines")
+        notes.append(
+            f"terminal control sequences removed from {(plain['text'] != frame['text']).sum()} lines"
+        )
         frame = plain
     if raw and not raw.endswith(b"\n"):
         notes.append("the last line has no end: the log was cut, or is still being written")
@@ -90,7 +97,12 @@ def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
 
 
 def _lines(raw: bytes) -> pl.DataFrame:
-    return pl.read_lines(raw, name="text") if raw else pl.DataFrame(schema={"text": pl.String})
+    if not raw:
+        return pl.DataFrame(schema={"text": pl.String})
+    if raw.startswith(_COMPRESSED):
+        # text that polars would take for compressed data: hide it behind a line end
+        return pl.read_lines(b"\n" + raw, name="text")[1:]
+    return pl.read_lines(raw, name="text")
 
 
 def _bytes(name: str) -> bytes:
@@ -114,15 +126,34 @@ def _decompressed(name: str, raw: bytes) -> tuple[bytes, list[str]]:
     if not raw.startswith(_GZIP_MAGIC):
         return raw, []
     out = bytearray()
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
-            while chunk := stream.read(1 << 20):
-                out += chunk
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        if not out:
-            raise SourceError(f"{name}: damaged gzip data: {error}") from None
-        return bytes(out), [f"the gzip data is damaged or cut; read the first {len(out)} bytes of text"]
-    return bytes(out), []
+    position, whole = 0, True
+    while whole and raw[position:].strip(b"\0"):  # a member after the other; zeros may fill up the end
+        unpack = zlib.decompressobj(wbits=31)
+        while whole and not unpack.eof:
+            chunk, before = raw[position : position + _CHUNK], unpack.copy()
+            position += len(chunk)
+            try:
+                out += unpack.decompress(chunk)
+            except zlib.error:
+                out += _up_to_damage(before, chunk)
+                whole = False
+            else:
+                whole = bool(chunk)
+        position -= len(unpack.unused_data)
+    if whole:
+        return bytes(out), []
+    if not out:
+        raise SourceError(f"{name}: damaged gzip data")
+    return bytes(out), [f"the gzip data is damaged or cut; read the first {len(out)} bytes of text"]
+
+
+def _up_to_damage(unpack: zlib._Decompress, chunk: bytes) -> bytes:
+    """Return what can be unpacked of a chunk: zlib gives nothing of a call that fails."""
+    out = bytearray()
+    with contextlib.suppress(zlib.error):
+        for code in chunk:
+            out += unpack.decompress(bytes([code]))
+    return bytes(out)
 
 
 def _as_text(name: str, raw: bytes) -> tuple[bytes, int, list[str]]:
@@ -131,11 +162,17 @@ def _as_text(name: str, raw: bytes) -> tuple[bytes, int, list[str]]:
     A log that was truncated under an open writer begins with a run of NULs, so NULs alone do not make a file
     binary: what stands beside them decides.
     """
+    notes: list[str] = []
+    replaced = 0
     for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if raw.startswith(mark):
-            text = raw[2:].decode(encoding, errors="replace").encode()
-            return text, text.count("\ufffd".encode()), [f"converted from {encoding.upper()}"]
-    notes: list[str] = []
+            notes.append(f"converted from {encoding.upper()}")
+            raw = raw[2:]
+            replaced = len(raw) - len(raw.decode(encoding, errors="ignore").encode(encoding))
+            raw = raw.decode(encoding, errors="replace").encode()
+            if replaced:
+                notes.append(f"{replaced} bytes were not valid {encoding.upper()} and were replaced")
+            break
     if raw.startswith(b"\xef\xbb\xbf"):
         raw = raw[3:]
         notes.append("byte order mark removed")
@@ -148,4 +185,4 @@ def _as_text(name: str, raw: bytes) -> tuple[bytes, int, list[str]]:
     controls = sum(sample.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
     if controls + max(runs - 1, 0) > _BINARY_SHARE * len(sample) or (nul and not raw.strip()):
         raise SourceError(f"{name}: binary data, not a log")
-    return raw, nul, notes
+    return raw, replaced + nul, notes

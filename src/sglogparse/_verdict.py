@@ -13,6 +13,7 @@ import polars as pl
 from sglogparse._budget import implied_fraction, pool_size
 from sglogparse._faults import stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, rank_spread, read_launches
+from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, LaunchReport, Outcome, Severity
 from sglogparse.rules import RULES
 
@@ -131,7 +132,7 @@ def _judge(launch: Launch) -> LaunchReport:
         phase=phase,
         ranks=launch.ranks,
         duration=launch.duration,
-        version_window=None,
+        version_window=version_window(launch.args, cut=launch.args_cut),
         headline=headline,
         action=action,
         fix=chief.fix if chief else None,

@@ -1,0 +1,16 @@
+"""Settings of the property tests.
+
+pytest                               the same few examples each time
+HYPOTHESIS_PROFILE=deep pytest       new ones, and many
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "default", max_examples=20, deadline=None, derandomize=True, suppress_health_check=_SLOW
+)
+settings.register_profile("deep", max_examples=1000, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
