@@ -159,6 +159,11 @@ def bag_reader(bag: Bag, event: EventPlan) -> Reader:
     return read
 
 
+def unless(prefixes: tuple[str, ...], read: Reader) -> Reader:
+    """Return a reader that leaves to others what starts with one of some prefixes."""
+    return lambda message: None if message.startswith(prefixes) else read(message)
+
+
 class Program:
     """Python's re at work: the gates in the order in which they are tried, and one pass over a file."""
 
@@ -173,7 +178,7 @@ class Program:
         for event in plan.events:
             for one in event.wordings:
                 read = fixed_reader(one, event) if isinstance(one, Fixed) else bag_reader(one, event)
-                gates.append((event.name, one.prefixes, read))
+                gates.append((event.name, one.prefixes, unless(one.rivals, read) if one.rivals else read))
         self.frequent = [gate for name in FREQUENT for gate in gates if gate[0] == name]
         self.rare = [gate for gate in gates if gate[0] not in FREQUENT]
         self.rare_prefixes = tuple(prefix for _, prefixes, _ in self.rare for prefix in prefixes)
@@ -227,6 +232,9 @@ class Program:
 
     def dialect(self, line: str) -> tuple[str | None, str | None, str | None, str]:
         """Return stamp, tags, device and message of a line with an older header, or with none."""
+        line = line.rstrip("\n")
+        if line.startswith("[") and line.endswith("]"):  # an editor took the blank after the header
+            line += " "
         found = self.any_header.match(line)
         if found is None:
             return None, None, None, line.rstrip()

@@ -1,7 +1,6 @@
 """Settings of the property tests.
 
-pytest                               the same few examples each time
-HYPOTHESIS_PROFILE=deep pytest       new ones, and many
+`pytest` runs the same few examples each time, `HYPOTHESIS_PROFILE=deep pytest` new ones, and many.
 """
 
 import os

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+import re
 from functools import cache
 from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sglogparse._compiler import (
@@ -22,7 +24,8 @@ from sglogparse._compiler import (
 )
 from sglogparse._events import read_events
 from sglogparse._grammar import LINE_GRAMMARS, grammar_text, reference
-from sglogparse._records import RECORD_SCHEMA, read_records
+from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
+from sglogparse._source import read_sources
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").rglob("*.log"))
 EVENTS = [event.name for event in compiled_plan().events]
@@ -122,7 +125,7 @@ def _damaged(draw, line: str) -> str:
 
 def _lines(rule: str) -> st.SearchStrategy[list[str]]:
     drawn = _drawn(RULES[rule].tree)
-    return st.lists(st.one_of(drawn, drawn.flatmap(_damaged)), min_size=1, max_size=8)
+    return st.lists(st.one_of(drawn, drawn.flatmap(_damaged)), min_size=1, max_size=12)
 
 
 # ------------------------------------------------------------------ what both readers say
@@ -135,14 +138,17 @@ def _comparable(fields: dict) -> dict:
     }
 
 
-def _compiled(messages: list[str]) -> list[tuple[str, dict] | None]:
-    plan = compiled_plan()
-    lines = pl.DataFrame({"text": messages}).select(
+def _frame(lines: list[str]) -> pl.DataFrame:
+    return pl.DataFrame({"text": lines}, schema={"text": pl.String}).select(
         pl.lit(0, dtype=pl.UInt16).alias("file"),
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("line"),
         "text",
     )
-    records = read_records(lines, plan).with_columns(message=pl.col("text").str.strip_chars_end())
+
+
+def _compiled(messages: list[str]) -> list[tuple[str, dict] | None]:
+    plan = compiled_plan()
+    records = read_records(_frame(messages), plan).with_columns(message=pl.col("text").str.strip_chars_end())
     kinds, frames = read_events(records, plan)
     found: list[tuple[str, dict] | None] = [None] * len(messages)
     for kind, frame in frames.items():
@@ -166,10 +172,95 @@ def _stripped(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("rule", EVENTS)
 def test_both_readers_agree_on_lines_of_the_grammar(rule):
-    @settings(max_examples=40, deadline=None)
     @given(_lines(rule))
     def check(lines):
         messages = _stripped(lines)
         assert _compiled(messages) == _reference(messages)
 
     check()
+
+
+def test_both_readers_agree_when_lines_of_all_rules_stand_together():
+    @given(st.lists(st.sampled_from(EVENTS).flatmap(_lines), min_size=2, max_size=4))
+    def check(parts):
+        messages = _stripped([line for lines in parts for line in lines])
+        assert _compiled(messages) == _reference(messages)
+
+    check()
+
+
+# ------------------------------------------------------------------ headers
+
+
+def _header_of(text: str) -> tuple[dict, str]:
+    """Return the fields of a line's longest header and the message after it, as the reference reads them."""
+    shown = text + " " if text.startswith("[") and text.endswith("]") else text
+    for end in range(len(shown), 0, -1):
+        if shown[:end].endswith(("] ", ": ")):
+            fields = reference().fields("header", shown[:end])
+            if fields is not None:
+                return fields, shown[end:]
+    return {}, text
+
+
+def _times(stamp: str | None) -> tuple[dt.datetime | None, dt.time | None]:
+    if stamp is None:
+        return None, None
+    stamp = stamp.replace(",", ".")
+    form = "%H:%M:%S" + (".%f" if "." in stamp else "")
+    dated = "-" in stamp
+    try:
+        moment = dt.datetime.strptime(stamp, ("%Y-%m-%d " if dated else "") + form)
+    except ValueError:
+        return None, None
+    return (moment, None) if dated else (None, moment.time())
+
+
+def _odd_time(text: str) -> bool:
+    """Tell whether a text has a leap second or the year 0, which Python's datetime does not know."""
+    return bool(re.search(r":6[01]\b|\b0000-", text))
+
+
+STAMPS = st.one_of(
+    st.datetimes().map(lambda moment: f"{moment:%Y-%m-%d %H:%M:%S}"),
+    st.datetimes().map(lambda moment: f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"),
+    st.times().map(lambda moment: f"{moment:%H:%M:%S}"),
+)
+HEADERS = st.one_of(
+    _drawn(RULES["header"].tree),
+    st.tuples(STAMPS, _drawn(RULES["tags"].tree)).map(lambda parts: f"[{parts[0]} {parts[1]}] "),
+    STAMPS.map(lambda stamp: f"[{stamp}] "),
+)
+RECORDS = st.tuples(HEADERS, st.one_of(st.just(""), st.text(CHARACTERS, max_size=20))).map("".join)
+
+
+def test_both_readers_agree_on_headers():
+    drawn = st.one_of(HEADERS, RECORDS, RECORDS.flatmap(_damaged)).filter(lambda text: not _odd_time(text))
+
+    @given(st.lists(drawn, min_size=1, max_size=12))
+    def check(lines):
+        records = read_records(_frame(lines), compiled_plan())
+        for text, row in zip(lines, records.iter_rows(named=True), strict=True):
+            fields, message = _header_of(text)
+            device = fields.get("gpu_id", fields.get("world_rank"))
+            expected = {name: fields.get(name) for name in RANKS} | {
+                "gpu_id": device,
+                "level": fields.get("level"),
+            }
+            assert {name: row[name] for name in expected} == expected
+            assert (row["time"], row["clock"]) == _times(fields.get("stamp"))
+            assert row["headed"] == bool(fields)
+            assert (row["rank"] is None) == (not fields.keys() & {*RANKS, "world_rank"})
+            assert row["message"] == _stripped([message])[0]
+
+    check()
+
+
+# ------------------------------------------------------------------ whole files
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_both_readers_agree_on_every_line_of_a_fixture(path):
+    _, lines = read_sources([path])
+    messages = read_records(lines, compiled_plan())["message"].to_list()
+    assert _compiled(messages) == _reference(messages)

@@ -12,6 +12,7 @@ from sglogparse._compiler import compiled_plan
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 
 NEW_YEAR = dt.datetime(2026, 1, 1)
+LATER = NEW_YEAR + dt.timedelta(milliseconds=125)
 
 
 def _records(*lines: str) -> pl.DataFrame:
@@ -57,8 +58,8 @@ DIALECTS = {
         "attn_cp": 1, "attn_dp": 2, "attn_tp": 3, "moe_dp": 4, "moe_ep": 5, "moe_tp": 6,
     },
     "[2026-01-01 00:00:00 TP1023] m": {"time": NEW_YEAR, "rank": "TP1023", "tp": 1023},
-    "[2026-01-01 00:00:00.125 TP1] m": {"time": NEW_YEAR + dt.timedelta(milliseconds=125), "rank": "TP1", "tp": 1},
-    "[2026-01-01 00:00:00,125] m": {"time": NEW_YEAR + dt.timedelta(milliseconds=125)},
+    "[2026-01-01 00:00:00.125 TP1] m": {"time": LATER, "rank": "TP1", "tp": 1},
+    "[2026-01-01 00:00:00,125] m": {"time": LATER},
     "[08:52:39 TP1] m": {"clock": dt.time(8, 52, 39), "rank": "TP1", "tp": 1},
     "[08:52:39] m": {"clock": dt.time(8, 52, 39)},
     "[08:52:39.125] m": {"clock": dt.time(8, 52, 39, 125_000)},
@@ -85,7 +86,7 @@ def test_a_dialect_alone(line):
 def test_the_dialects_in_one_log():
     records = _records(*DIALECTS)
     columns = ["time", "clock", "rank", *RANKS, "level"]
-    expected = [{name: None for name in columns} | said for said in DIALECTS.values()]
+    expected = [dict.fromkeys(columns) | said for said in DIALECTS.values()]
     assert records.select(columns).rows(named=True) == expected
     assert records["message"].to_list() == ["m"] * len(DIALECTS)
     assert records["headed"].all()

@@ -9,10 +9,14 @@ _source            _records  _events  _blocks         _launches            rules
 >>> print(log.diagnose().summary)                                     # doctest: +SKIP
 """
 
+from typing import TYPE_CHECKING
+
 from sglogparse._errors import GrammarError, QueryError, SglogparseError, SourceError
-from sglogparse._log import Log, read_log
 from sglogparse._report import Diagnosis, Evidence, Finding, Outcome, Severity
 from sglogparse._version import __version__
+
+if TYPE_CHECKING:
+    from sglogparse._log import Log, read_log
 
 __all__ = [
     "Diagnosis",
@@ -28,3 +32,12 @@ __all__ = [
     "__version__",
     "read_log",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import polars and the stages when a log is asked for, not before: `sglogparse --help` needs neither."""
+    if name in ("Log", "read_log"):
+        from sglogparse import _log
+
+        return getattr(_log, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._interval import GIB, Interval, round_up
+from sglogparse._launches import first_line
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
 
-#: Memory that a server needs beside its static pools at the least (activations, graphs): below this share of the
-#: device, a fraction that fits the KV cache is not one that starts.
+#: Above this fraction, what stays outside the static pools is too little for graphs and activations.
 NARROW = Fraction(95, 100)
+#: The most requests at once that a server plans for when nobody says (0.4.4 and later).
+_MOST_REQUESTS = 4096
 
 
 @dataclass(frozen=True)
@@ -46,27 +48,36 @@ class Printed:
         """Return 1 - fraction as a decimal with the digits of the printed fraction."""
         return str(1 - Decimal(self.text["fraction"]))
 
-    def disagreements(self) -> list[str]:
+    def fraction(self) -> Interval:
+        """Return the fraction that the server computed with: exact as a repr prints it, or rounded to its digits.
+
+        A format of one decimal is not used for a fraction: "0.8" is exactly that.
+        """
+        text = self.text["fraction"]
+        return Interval.exactly(text) if len(text.partition(".")[2]) < 2 else Interval.printed(text)
+
+    def disagreements(self, *, state_pools: bool = False) -> list[str]:
         """Return the printed results that the formula does not give, with the arithmetic written out.
 
-        The printed fraction is what the server computed with, or a rounding of it: a result is called wrong only
-        when neither gives it.
+        With `state_pools` (hybrid models), those may have been taken off the rest.
         """
         wrong = []
-        avail, total, reserved, rest = (self.interval(name) for name in ("avail", "total", "reserved", "rest"))
+        avail, total, reserved, rest = (
+            self.interval(name) for name in ("avail", "total", "reserved", "rest")
+        )
         cell = Interval.exactly(self.text["cell_size"])
         one = Interval.exactly(1)
-        loose = self.interval("fraction")
-        if not reserved.meets(total * (one - loose)):
+        if not reserved.meets(total * (one - self.fraction())):
             expected = total * (one - Interval.exactly(self.text["fraction"]))
             wrong.append(
                 f"reserved={self.text['reserved']} GiB, but {self.text['total']} x {self.outside} = "
                 f"{expected.text(3)} GiB"
             )
-        if not rest.meets(avail - reserved):
+        plain = avail - reserved
+        if rest.low > plain.high or (rest.high < plain.low and not state_pools):
             wrong.append(
                 f"rest={self.text['rest']} GiB, but {self.text['avail']} - {self.text['reserved']} = "
-                f"{(avail - reserved).text(3)} GiB"
+                f"{plain.text(3)} GiB"
             )
         if cell.low > 0:
             tokens = (rest * Interval.exactly(GIB) / cell).floor()
@@ -84,71 +95,93 @@ class Printed:
 
 
 def printed_budgets(launch: Launch) -> list[Printed]:
-    """Return the instrumentation lines that print the whole budget."""
-    frame = launch.frames["profile_max_num_token"]
+    """Return the instrumentation lines that print the whole budget in numbers (nan and inf are none)."""
     out = []
-    for row in launch.printed("profile_max_num_token", frame["line"]):
+    for row in launch.printed("profile_max_num_token", launch.frames["profile_max_num_token"]["line"]):
         text: dict[str, Any] = {name: value for name, value in row.items() if name not in ("line", "rank")}
-        finite = all(value not in ("nan", "inf", "-inf", "-nan") for value in text.values())
-        if finite:
+        if not any(value.strip("+-").startswith(("nan", "inf")) for value in text.values()):
             out.append(Printed(row["line"], row["rank"], text))
     return out
 
 
+def has_state_pools(launch: Launch) -> bool:
+    """Tell whether a hybrid model's state pools share the budget."""
+    return not launch.frames["mamba_cache"].is_empty()
+
+
+def is_plain(launch: Launch) -> bool:
+    """Tell whether one KV pool takes the whole budget, so that its size tells the fraction."""
+    others = ("mamba_cache", "swa_pool", "swa_split", "max_total_tokens_capped")
+    flags = ("speculative_algorithm", "max_total_tokens")
+    return all(launch.frames[kind].is_empty() for kind in others) and not any(map(launch.argument, flags))
+
+
+def wrong_budgets(launch: Launch) -> list[tuple[Printed, list[str]]]:
+    """Return the instrumentation lines whose numbers do not follow from each other, each with what is wrong."""
+    pools = has_state_pools(launch)
+    return [
+        (one, wrong) for one in printed_budgets(launch) if (wrong := one.disagreements(state_pools=pools))
+    ]
+
+
 @dataclass(frozen=True)
 class Smallest:
-    """The smallest mem_fraction_static at which any token fits."""
+    """The smallest mem_fraction_static at which any token fits: the share 1 - avail / total."""
 
-    low: Fraction
-    high: Fraction
-    avail: str
-    total: str
-    lines: tuple[int, ...]
+    share: Interval
+    #: free memory after and before loading, GiB, as printed; None where the log prints the share alone
+    avail: str | None = None
+    total: str | None = None
+    lines: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
         """Return it rounded up to three decimals, so that the printed value is enough."""
-        return round_up(self.high, 3)
+        return round_up(self.share.high, 3)
 
     @property
     def impossible(self) -> bool:
-        """Tell whether no fraction below 1 gives a token."""
-        return self.low >= 1
+        """Tell whether no fraction below 1 (of three decimals) gives a token."""
+        return Fraction(self.text) >= 1
 
     @property
     def narrow(self) -> bool:
         """Tell whether what it leaves outside the pools is too little to run in."""
-        return self.high > NARROW
+        return self.share.high > NARROW
 
 
 def smallest_fraction(launch: Launch) -> Smallest | None:
     """Return the smallest workable fraction, from the numbers that the log prints; None when it lacks them.
 
-    The instrumentation line is the best source (three decimals, minima over the ranks); else the smallest
-    "Load weight begin" and "Load weight end" of the launch.
+    The instrumentation line is the best source (three decimals, minima over the ranks); else the smallest "Load
+    weight begin" and "Load weight end" of the ranks: of each rank the first begin, and the last end before its
+    pools (a draft model loads before them in 0.5.14 and later, and behind them in older releases).
     """
-    budgets = printed_budgets(launch)
+    budgets = [one for one in printed_budgets(launch) if one.interval("total").low > 0]
     if budgets:
         best = budgets[0]
-        pair = (best.text["avail"], best.text["total"], (best.line,))
-        return _smallest(*pair)
-    begin = launch.frames["load_weight_begin"].filter(pl.col("avail_mem").is_not_null())
-    end = launch.frames["load_weight_end"].filter(pl.col("avail_mem").is_not_null())
+        return _smallest(best.text["avail"], best.text["total"], (best.line,))
+    known = pl.col("avail_mem").is_not_null()
+    pools = launch.frames["kv_cache"].group_by("rank").agg(pl.col("line").min().alias("pool"))
+    begin = launch.frames["load_weight_begin"].filter(known).unique("rank", keep="first", maintain_order=True)
+    end = (
+        launch.frames["load_weight_end"]
+        .filter(known)
+        .join(pools, on="rank", how="left", nulls_equal=True, maintain_order="left")
+        .filter(pl.col("pool").is_null() | (pl.col("line") < pl.col("pool")))
+        .unique("rank", keep="last", maintain_order=True)
+    )
     if begin.is_empty() or end.is_empty():
         return None
-    first = begin.sort("avail_mem", "line").row(0, named=True)
-    last = end.sort("avail_mem", "line").row(0, named=True)
-    total = launch.printed("load_weight_begin", [first["line"]])[0]["avail_mem"]
-    avail = launch.printed("load_weight_end", [last["line"]])[0]["avail_mem"]
-    return _smallest(avail, total, (first["line"], last["line"]))
+    lines = [int(frame.sort("avail_mem", "line")["line"][0]) for frame in (begin, end)]
+    total = launch.printed("load_weight_begin", lines[:1])[0]["avail_mem"]
+    avail = launch.printed("load_weight_end", lines[1:])[0]["avail_mem"]
+    return _smallest(avail, total, tuple(lines)) if Interval.printed(total).low > 0 else None
 
 
-def _smallest(avail: str, total: str, lines: tuple[int, ...]) -> Smallest | None:
-    whole = Interval.printed(total)
-    if whole.low <= 0:
-        return None
-    share = Interval.exactly(1) - Interval.printed(avail) / whole
-    return Smallest(share.low, share.high, avail, total, lines)
+def _smallest(avail: str, total: str, lines: tuple[int, ...]) -> Smallest:
+    share = Interval.exactly(1) - Interval.printed(avail) / Interval.printed(total)
+    return Smallest(share, avail, total, lines)
 
 
 def step_gain(total: str, cell_size: str | None) -> str:
@@ -199,14 +232,48 @@ def negative_budgets(launch: Launch) -> list[Negative]:
     by one rank, or the log is an excerpt), a capture that goes on afterwards tells the same.
     """
     sources = (("profile_max_num_token", "max_tokens"), ("max_total_tokens_capped", "profiled_tokens"))
-    found = []
+    rows = sorted(
+        (line, rank, tokens, kind)
+        for kind, column in sources
+        for line, rank, tokens in launch.frames[kind]
+        .filter(pl.col(column) <= 0)
+        .select("line", "rank", column)
+        .iter_rows()
+    )
+    if not rows:
+        return []
     pools = launch.frames["memory_pool_end"]
-    speculates = launch.argument("speculative_algorithm") is not None or "speculative_algorithm" not in launch.args
-    captures = launch.lines.filter(pl.col("text").str.contains("Capturing batches", literal=True))["line"]
-    for kind, column in sources:
-        frame = launch.frames[kind].filter(pl.col(column) <= 0)
-        for line, rank, tokens in frame.select("line", "rank", column).iter_rows():
-            built = not pools.filter(pl.col("rank").eq_missing(rank) & (pl.col("line") < line)).is_empty()
-            goes_on = pools.is_empty() and launch.frames["kv_cache"].is_empty() and bool((captures > line).any())
-            found.append(Negative(line, rank, tokens, kind, speculates and (built or goes_on)))
-    return sorted(found, key=lambda one: one.line)
+    built = dict(pools.group_by("rank").agg(pl.col("line").min()).iter_rows())
+    last_capture = 0
+    if pools.is_empty() and launch.frames["kv_cache"].is_empty():
+        bars = launch.lines.filter(pl.col("text").str.contains("Capturing batches", literal=True))["line"]
+        last_capture = int(bars[-1]) if len(bars) else 0
+    speculates = launch.args.get("speculative_algorithm", "not known") is not None
+    return [
+        Negative(
+            line, rank, tokens, kind, speculates and (built.get(rank, line) < line or last_capture > line)
+        )
+        for line, rank, tokens, kind in rows
+    ]
+
+
+def allocated_after(launch: Launch, one: Negative) -> int | None:
+    """Return the line behind a negative budget on which the same rank allocates a KV cache; None without one."""
+    pools = launch.frames["kv_cache"]
+    return first_line(pools.filter(pl.col("rank").eq_missing(one.rank) & (pl.col("line") > one.line)))
+
+
+def draft_headroom(launch: Launch) -> int | None:
+    """Return by how many tokens at most speculation enlarges the pool beyond the budget; None: not known.
+
+    Source: init_memory_pool in model_executor/model_runner.py, up to 0.5.6 (draft and verify tokens of each
+    request, and 100).
+    """
+    if launch.argument("speculative_algorithm") is None:
+        return 0
+    names = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
+    steps, width, drafts = (launch.argument(name) for name in names)
+    requests = launch.argument("max_running_requests") or _MOST_REQUESTS
+    if not all(isinstance(one, int) for one in (steps, width, drafts, requests)):
+        return None
+    return int(max(requests, _MOST_REQUESTS) * (steps * width + drafts) + 100)

@@ -35,24 +35,76 @@ def _is(pattern: str, cause: str) -> Recogniser:
     return Recogniser(re.compile(pattern), cause)
 
 
-#: Tried in order on the chain of exceptions, first cause first.
+#: Tried in order on each text of the chain of exceptions, first cause first.
 RECOGNISERS: tuple[Recogniser, ...] = (
-    _is(r"Not enough memory\. Please try to increase|leave no GPU memory for the KV cache", "memory.kv_budget"),
+    _is(
+        r"Not enought? memory\. Please try to increase|leave no GPU memory for the KV cache",
+        "memory.kv_budget",
+    ),
+    _is(r"Not enough GPU memory for hybrid|state cache is too small to serve", "memory.kv_budget"),
     _is(r"memory capacity is unbalanced", "memory.imbalance"),
     _is(r"memory leak detected", "memory.leak"),
-    _is(r"out of memory\. Please set a smaller number for `--max-running-requests`", "kv.pool_exhausted"),
-    _is(r"(?:Prefill|Decode) out of memory|Out of memory even after retracting", "kv.pool_exhausted"),
+    _is(r"Not enough host memory|cudaHostRegister failed|/dev/shm|Cannot allocate memory", "memory.host"),
+    _is(r"[Oo]ut of memory\. Please set a smaller number for `--max-running-requests`", "kv.pool_exhausted"),
+    _is(r"(?:Prefill|Decode|Extend) out of memory|Out of memory even after retracting", "kv.pool_exhausted"),
+    _is(r"No space left for only one request|Failed to allocate token", "kv.pool_exhausted"),
+    _is(r"Watchdog caught collective operation timeout|watchdog got stuck", "dist.collective_timeout"),
+    _is(r"gloo/.*Timed out waiting", "dist.collective_timeout"),
+    _is(
+        r"peer access is not supported|DeepEP|[Nn][Vv][Ss][Hh][Mm][Ee][Mm]|custom_all_reduce",
+        "dist.kernel_comm",
+    ),
     _is(r"illegal memory access|misaligned address|Memory access fault", "gpu.illegal_access"),
-    _is(r"device-side assert", "gpu.device_assert"),
-    _is(r"no kernel image is available|Unsupported architecture", "gpu.unsupported_arch"),
+    _is(r"device-side assert triggered|\] Assertion `", "gpu.device_assert"),
+    _is(r"no kernel image is available|Unsupported architecture\b", "gpu.unsupported_arch"),
+    _is(
+        r"(?:only|not) supported on (?:\w+ )*(?:Blackwell|Hopper|SM ?[0-9]+)|requires SM ?[0-9]+",
+        "gpu.unsupported_arch",
+    ),
+    _is(
+        r"Found no NVIDIA driver|driver version is insufficient|No accelerator \(|no CUDA-capable",
+        "gpu.driver",
+    ),
+    _is(r"system not yet initialized|busy or unavailable|CUDA unknown error", "gpu.driver"),
+    _is(
+        r"CUBLAS_STATUS|CUDNN_STATUS|unspecified launch failure|aicore|HSA_STATUS_ERROR_EXCEPTION",
+        "gpu.kernel_fault",
+    ),
+    _is(r"out of resource: shared memory", "gpu.kernel_fault"),
+    _is(
+        r"[Nn]inja build failed|ptxas|nvcc fatal|triton\.compiler\.errors|CompilationError",
+        "kernel.jit_compile",
+    ),
     _is(r"EADDRINUSE|[Aa]ddress already in use", "env.port_in_use"),
+    _is(r"No space left on device|^PermissionError\b", "env.filesystem"),
+    _is(
+        r"Connection closed by peer|Connection reset by peer|gloo/transport/tcp/pair.*Read error",
+        "dist.peer_lost",
+    ),
+    _is(r"connectFullMesh failed|DistNetworkError|DistStoreError|NCCL error|ncclSystemError", "dist.init"),
+    _is(r"KVTransferError|nixl\w*Error", "pd.transfer"),
+    _is(r"Unsupported architectures|[Mm]odel architectures .* not supported", "model.unsupported"),
+    _is(
+        r"gated repo|RepositoryNotFoundError|is not a valid model identifier|not appear to have a file",
+        "model.not_found",
+    ),
+    _is(r"^KeyError: '(?:\w+\.)+\w*(?:weight|scale|bias|zeros)\w*'", "model.weights_mismatch"),
+    _is(r"is not divisible by|must be divisible by", "config.incompatible_flags"),
     _is(r"^(?:ModuleNotFoundError|ImportError)\b|undefined symbol", "env.missing_dependency"),
-    _is(r"Connection closed by peer|Connection reset by peer", "dist.peer_lost"),
-    _is(r"Ninja build failed|ptxas|nvcc fatal|triton\.compiler\.errors|CompilationError", "kernel.jit_compile"),
-    _is(r"KVTransferError", "pd.transfer"),
-    _is(r"^(?:\w+\.)*(?:AssertionError|KeyError|AttributeError|NameError|IndexError|UnboundLocalError|ZeroDivisionError)\b", "code.assertion"),
+    _is(r"(?:CUDA|HIP|NPU)(?: function)? error: ", "gpu.kernel_fault"),
 )
-_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP|NPU|XPU) out of memory|OUT_OF_MEMORY|CUDA_ERROR_OUT_OF_MEMORY")
+#: What is left of a chain that no recogniser knows.
+REST: tuple[Recogniser, ...] = (
+    _is(
+        r"^(?:\w+\.)*(?:AssertionError|KeyError|AttributeError|NameError|IndexError|TypeError|UnboundLocalError"
+        r"|ZeroDivisionError)\b",
+        "code.assertion",
+    ),
+    _is(r"Fatal Python error|Segmentation fault|Segfault|Caught signal|terminate called", "process.segfault"),
+)
+_MEMORY = re.compile(
+    r"OutOfMemoryError|(?:CUDA|HIP|NPU|XPU) out of memory|error: out of memory|OUT_OF_MEMORY"
+)
 
 
 def cause_of(exceptions: list[str], phase: str | None) -> str:
@@ -63,4 +115,4 @@ def cause_of(exceptions: list[str], phase: str | None) -> str:
         for recogniser in RECOGNISERS:
             if recogniser.pattern.search(text):
                 return recogniser.cause
-    return "unknown"
+    return next((one.cause for text in exceptions for one in REST if one.pattern.search(text)), "unknown")

@@ -6,16 +6,21 @@ Findings go to standard output, notes and errors to standard error. Each command
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sglogparse._errors import SglogparseError
+from sglogparse._errors import QueryError, SglogparseError
+from sglogparse._safe import plain
 from sglogparse._version import __version__
 
 if TYPE_CHECKING:
@@ -27,24 +32,53 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ENDINGS = (".parquet", ".csv", ".ndjson")
 
 
+@contextmanager
+def _errors_on_a_line(ctx: click.Context | None = None) -> Iterator[None]:
+    """Turn errors, ours and those of the call, into one line and their exit code."""
+    try:
+        yield
+    except SglogparseError as error:
+        _note(f"sglogparse: {error}")
+        raise click.exceptions.Exit(error.exit_code) from None
+    except click.ClickException as error:
+        ctx = getattr(error, "ctx", None) or ctx
+        path = ctx.command_path if ctx else "sglogparse"
+        _note(f"sglogparse: {error.format_message().rstrip('.')} (see {path} --help)")
+        raise click.exceptions.Exit(2) from None
+
+
 class _Group(click.Group):
-    """Turns the package's errors into one line and their exit code."""
+    """A group of commands whose errors are one line each."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own signature
+    ) -> click.Context:
+        with _errors_on_a_line():
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
         try:
-            return super().invoke(ctx)
-        except SglogparseError as error:
-            click.echo(f"sglogparse: {_printable(str(error))}", err=True)
-            ctx.exit(error.exit_code)
+            with _errors_on_a_line(ctx):
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(130)
-        except BrokenPipeError:
-            # the reader (head, a pager) has gone: not an error of ours
-            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
-            ctx.exit(0)
+        except BrokenPipeError:  # standard error goes to a reader that has gone
+            _hush(sys.stdout, sys.stderr)
+            ctx.exit(2)
 
 
 _show_secrets = click.option("--show-secrets", is_flag=True, help="Do not mask keys, tokens and passwords.")
+_text_or_json = click.option(
+    "--output-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="For a person, or for a program.",
+)
 
 
 def _logs(function: _Command) -> _Command:
@@ -53,23 +87,31 @@ def _logs(function: _Command) -> _Command:
     )
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="sglogparse")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Read SGLang server logs: what happened, what came first, what to change.
 
     LOG is a file (plain or gzip); - is standard input.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal that cannot show a character shows its code
+            # a terminal that cannot show a character shows its code
+            stream.reconfigure(errors="backslashreplace")
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
 
 
 @main.command()
 @_logs
-@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_text_or_json
 @click.option(
     "--fail-on",
     type=click.Choice(["error", "warning", "info", "never"]),
@@ -97,7 +139,7 @@ def diagnose(
 
     diagnosis = read_log(logs).diagnose()
     shown = diagnosis if show_secrets else masked(diagnosis)
-    click.echo(FORMATS[output_format](shown, _width(), _colour()), color=True)
+    _print(FORMATS[output_format](shown, min(_width(), 100), _colour()))
     code = diagnosis.exit_code(None if fail_on == "never" else Severity(fail_on))
     sys.exit(0 if exit_zero else code)
 
@@ -107,47 +149,45 @@ def diagnose(
 @click.option(
     "--describe", metavar="FRAME", help="Print the columns of a frame with their types and meaning."
 )
-@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_text_or_json
 def frames(logs: tuple[str, ...], describe: str | None, output_format: str) -> None:
     """List the frames of a log: rows and columns of each."""
-    import json
-
-    from sglogparse._log import column_docs, frame_schemas, read_log
-
     if describe is not None:
-        schema = frame_schemas().get(describe)
-        if schema is None:
-            raise click.BadParameter(f"no frame is called {describe!r}; frames: {', '.join(frame_schemas())}")
-        meanings = column_docs(describe)
-        rows = [[name, str(kind), meanings[name]] for name, kind in schema.items()]
-        head = ["column", "type", "meaning"]
+        _list(_columns_of(describe), output_format)
+    elif logs:
+        _list(_frames_of(logs), output_format)
     else:
-        if not logs:
-            raise click.UsageError("name a LOG, or a frame with --describe")
-        log = read_log(logs)
-        rows = [
-            [name, str(frame.height), ", ".join(_own_columns(frame))]
-            for name, frame in log.frames.items()
-            if frame.height
-        ]
-        rows.append(["lines", str(log.lines.height), "file, line, time, rank, ..., kind, text"])
-        rows.append(["unparsed", str(log.unparsed.height), "the lines that no rule and no block takes"])
-        head = ["frame", "rows", "columns"]
-    if output_format == "json":
-        click.echo(json.dumps([dict(zip(head, row, strict=True)) for row in rows], indent=2))
-    else:
-        _table(head, rows)
+        raise click.UsageError("name a LOG, or a frame with --describe")
 
 
-def _own_columns(frame: pl.DataFrame) -> list[str]:
-    """Return the columns of a frame that are its own and hold something in this log."""
+def _columns_of(frame: str) -> list[dict[str, Any]]:
+    from sglogparse._log import column_docs, frame_schemas
+
+    schemas = frame_schemas()
+    if frame not in schemas:
+        raise click.BadParameter(f"no frame is called {frame!r}; frames: {', '.join(schemas)}")
+    meanings = column_docs(frame)
+    return [
+        {"column": name, "type": str(kind), "meaning": meanings[name]}
+        for name, kind in schemas[frame].items()
+    ]
+
+
+def _frames_of(logs: tuple[str, ...]) -> list[dict[str, Any]]:
+    from sglogparse._log import read_log
     from sglogparse._records import RECORD_SCHEMA
 
-    return [
-        column
-        for column in frame.columns
-        if column not in RECORD_SCHEMA and frame[column].null_count() < frame.height
-    ]
+    log = read_log(logs)
+    rows = []
+    for name, frame in {**log.frames, "lines": log.lines, "unparsed": log.unparsed}.items():
+        # of an event the columns that are its own; of all frames those that hold something in this log
+        general = {} if name in ("lines", "unparsed") else RECORD_SCHEMA
+        columns = [
+            one for one in frame.columns if one not in general and frame[one].null_count() < frame.height
+        ]
+        if frame.height or name in ("lines", "unparsed"):
+            rows.append({"frame": name, "rows": frame.height, "columns": columns})
+    return rows
 
 
 @main.command()
@@ -162,7 +202,7 @@ def _own_columns(frame: pl.DataFrame) -> list[str]:
 )
 @click.option(
     "--format",
-    "ending",
+    "kind",
     type=click.Choice([one[1:] for one in _ENDINGS]),
     default="parquet",
     show_default=True,
@@ -170,78 +210,57 @@ def _own_columns(frame: pl.DataFrame) -> list[str]:
 )
 @_show_secrets
 def export(
-    logs: tuple[str, ...], names: tuple[str, ...], output: Path, ending: str, show_secrets: bool
+    logs: tuple[str, ...], names: tuple[str, ...], output: Path, kind: str, show_secrets: bool
 ) -> None:
     """Write frames to parquet, csv or ndjson.
 
     With one --frame, OUTPUT is a file whose ending gives the format. Otherwise it is a folder, and each
     frame that has rows becomes a file in it.
     """
-    from sglogparse._errors import QueryError
     from sglogparse._query import tables_of
 
+    one_file = len(set(names)) == 1 and output.suffix in _ENDINGS
+    if output.suffix and not one_file and not output.is_dir():
+        raise click.BadParameter(
+            f"{output}: the ending must be one of {', '.join(_ENDINGS)} with one --frame, or a folder"
+        )
     tables = tables_of(logs, show_secrets=show_secrets)
     unknown = [name for name in names if name not in tables]
     if unknown:
         raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(tables)}")
+    chosen = dict.fromkeys(names or [name for name, table in tables.items() if table.height])
+    if not chosen:
+        _note("nothing written: the log is empty")
+    for name in chosen:
+        path = output if one_file else output / f"{name}.{kind}"
+        _write(tables[name], path.suffix[1:], path)
+        _note(f"{path}: {tables[name].height} row{'' if tables[name].height == 1 else 's'}")
+
+
+def _write(table: pl.DataFrame, kind: str, path: Path) -> None:
+    from sglogparse._query import encoded
+
+    data = encoded(table, kind)
     try:
-        if len(names) == 1 and output.suffix in _ENDINGS:
-            _write(tables[names[0]], output)
-            click.echo(f"{output}: {tables[names[0]].height} rows", err=True)
-            return
-        if output.suffix and not output.is_dir():
-            raise click.BadParameter(
-                f"{output}: the ending must be one of {', '.join(_ENDINGS)} with one --frame, or a folder"
-            )
-        output.mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            if name in names or (not names and table.height):
-                _write(table, output / f"{name}.{ending}")
-                click.echo(f"{output / f'{name}.{ending}'}: {table.height} rows", err=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
     except OSError as error:
-        raise QueryError(f"{output}: cannot be written: {error.strerror or error}") from None
-
-
-def _write(table: pl.DataFrame, path: Path) -> None:
-    if path.suffix == ".parquet":
-        table.write_parquet(path)
-    elif path.suffix == ".csv":
-        _flat(table).write_csv(path)
-    else:
-        table.write_ndjson(path)
-
-
-def _flat(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table whose nested columns are JSON text, as csv needs it."""
-    import json
-
-    import polars as pl
-
-    nested = [name for name, kind in table.schema.items() if kind.is_nested()]
-    return table.with_columns(
-        pl.Series(
-            name,
-            [json.dumps(value) if value is not None else None for value in table[name].to_list()],
-            dtype=pl.String,
-        )
-        for name in nested
-    )
+        raise QueryError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 @main.command()
 @click.argument("arguments", metavar="LOG... SQL", nargs=-1, required=True, type=click.Path(path_type=str))
 @click.option(
     "--output-format",
+    "kind",
     type=click.Choice(["table", "csv", "json", "ndjson", "parquet"]),
-    help="Default: a table at a terminal, csv otherwise.",
+    help="Default: what the ending of --output names; else a table at a terminal, csv otherwise.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write here instead of standard output."
 )
 @_show_secrets
-def query(
-    arguments: tuple[str, ...], output_format: str | None, output: Path | None, show_secrets: bool
-) -> None:
+def query(arguments: tuple[str, ...], kind: str | None, output: Path | None, show_secrets: bool) -> None:
     r"""Run SQL over the frames of a log.
 
     \b
@@ -249,44 +268,35 @@ def query(
 
     Every frame is a table, and so are `lines` and `unparsed`; see `sglogparse frames`.
     """
-    from sglogparse._errors import QueryError
-    from sglogparse._query import run_query
+    from sglogparse._query import FORMATS, encoded, run_query
 
     if len(arguments) < 2:
         raise click.UsageError("name at least one LOG, and the SQL after it")
+    terminal = output is None and sys.stdout.isatty()
+    if kind is None:
+        ending = output.suffix[1:] if output is not None else ""
+        kind = ending if ending in FORMATS else "table" if terminal else "csv"
+    if kind == "parquet" and terminal:
+        raise click.UsageError("parquet is not for a terminal: name a file with --output")
     *logs, sql = arguments
     table = run_query(logs, sql, show_secrets=show_secrets)
-    kind = output_format or ("table" if output is None and sys.stdout.isatty() else "csv")
-    try:
-        data = _encoded(table, kind)
-        if output is not None:
-            output.write_bytes(data)
-        else:
-            sys.stdout.buffer.write(data)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise QueryError(f"{output}: cannot be written: {error.strerror or error}") from None
+    if kind == "table":
+        _print_table(table)
+    elif output is not None:
+        _write(table, kind, output)
+    elif terminal:
+        _print("\n".join(plain(line) for line in encoded(table, kind).decode().rstrip("\n").split("\n")))
+    else:
+        _print(encoded(table, kind))
 
 
-def _encoded(table: pl.DataFrame, kind: str) -> bytes:
+def _print_table(table: pl.DataFrame) -> None:
     from sglogparse.render.table import render_frame
 
-    if kind == "table":
-        text, notes = render_frame(table, _width())
-        for note in notes:
-            click.echo(note, err=True)
-        return f"{text}\n".encode()
-    buffer = io.BytesIO()
-    if kind == "parquet":
-        table.write_parquet(buffer)
-    elif kind == "csv":
-        _flat(table).write_csv(buffer)
-    elif kind == "ndjson":
-        table.write_ndjson(buffer)
-    else:
-        return table.write_json().encode() + b"\n"
-    return buffer.getvalue()
+    text, notes = render_frame(table, _width())
+    _print(text)
+    for note in notes:
+        _note(note)
 
 
 @main.command()
@@ -295,44 +305,78 @@ def explain(code: str) -> None:
     """Explain a rule, by its code or name."""
     from sglogparse.rules import RULES
 
-    rule = next(
-        (one for one in RULES if code.upper() == one.code or code.lower().replace("_", "-") == one.name), None
-    )
+    wanted = code.lower().replace("_", "-")
+    rule = next((one for one in RULES if wanted in (one.code.lower(), one.name)), None)
     if rule is None:
         raise click.BadParameter(f"no rule is called {code!r}; rules: {', '.join(one.code for one in RULES)}")
-    click.echo(f"{rule.code} {rule.name} (since {rule.since})\n\n{rule.doc}")
+    _print(f"{rule.code} {rule.name} (since {rule.since})\n\n{_filled(rule.doc, min(_width(), 100))}")
+
+
+def _filled(doc: str, width: int) -> str:
+    """Wrap each paragraph of a docstring, keeping its indent."""
+    out = []
+    for indent, lines in groupby(doc.splitlines(), key=lambda line: line[: len(line) - len(line.lstrip())]):
+        for blank, part in groupby(lines, key=lambda line: not line.strip()):
+            text = " ".join(line.strip() for line in part)
+            out.append(
+                "" if blank else textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
+            )
+    return "\n".join(out)
 
 
 @main.command()
-@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_text_or_json
 def rules(output_format: str) -> None:
     """List the rules."""
-    import json
-
     from sglogparse.rules import RULES
 
-    rows = [[rule.code, rule.name, rule.doc.splitlines()[0]] for rule in RULES]
-    if output_format == "json":
-        click.echo(
-            json.dumps([dict(zip(("code", "name", "summary"), row, strict=True)) for row in rows], indent=2)
-        )
-    else:
-        _table(["code", "name", "summary"], rows)
+    _list(
+        [{"code": rule.code, "name": rule.name, "summary": rule.doc.splitlines()[0]} for rule in RULES],
+        output_format,
+    )
 
 
-def _table(head: list[str], rows: list[list[str]]) -> None:
+def _list(rows: list[dict[str, Any]], output_format: str) -> None:
+    """Print rows of the same keys, the last of which may be long."""
     from sglogparse.render.table import render_rows
 
-    click.echo(render_rows(head, rows, _width()))
+    if output_format == "json":
+        _print(json.dumps(rows, indent=2))
+        return
+    texts = [[", ".join(one) if isinstance(one, list) else str(one) for one in row.values()] for row in rows]
+    _print(render_rows(list(rows[0]), texts, _width()))
+
+
+def _print(data: str | bytes) -> None:
+    """Write to standard output.
+
+    A reader that has gone (head, a pager) is no error, and no reason for another exit code.
+    """
+    try:
+        # colour was decided before: what is here is to be written as it is
+        click.echo(data, nl=isinstance(data, str), color=True)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _hush(sys.stdout)
+    except OSError as error:
+        _hush(sys.stdout)
+        raise QueryError(f"standard output: cannot be written: {error.strerror or error}") from None
+
+
+def _note(text: str) -> None:
+    click.echo(plain(text), err=True)
+
+
+def _hush(*streams: Any) -> None:  # noqa: ANN401 - a stream of any kind
+    """Point streams nowhere, so that Python finds nothing to complain about when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())
 
 
 def _width() -> int:
-    return max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
+    return max(40, shutil.get_terminal_size((80, 24)).columns)
 
 
 def _colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

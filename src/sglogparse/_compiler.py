@@ -4,7 +4,7 @@ A rule without recursion is a regular language. The trees are taken before Lark 
 options and repeats are still there:
 
     rule tree --> wordings --> Fixed: one anchored pattern with a group a field
-                          \--> Bag:   head, items in any order, end; its patterns are made from the shapes seen
+                          \--> Bag:   head, items in any order, end; its patterns come from the shapes seen
 
     line --> head (first characters) --> candidate rules --> starts_with gate --> pattern --> typed columns
 

@@ -30,16 +30,31 @@ class Echo:
 
 #: Exception texts, as `type: message`, that another process's fault explains.
 ECHOES: tuple[Echo, ...] = (
-    Echo(re.compile(r"Connection closed by peer|Connection reset by peer"), Role.ECHO, "the peer process is gone"),
+    Echo(
+        re.compile(r"Connection closed by peer|Connection reset by peer"),
+        Role.ECHO,
+        "the peer process is gone",
+    ),
+    Echo(re.compile(r"gloo/transport/tcp/pair.*Read error"), Role.ECHO, "the peer cannot be reached"),
     Echo(re.compile(r"Aborted by AbortReq"), Role.ECHO, "the request was aborted elsewhere"),
     Echo(re.compile(r"unknown reason from another rank"), Role.ECHO, "another rank failed"),
     Echo(re.compile(r"NCCL communicator was aborted on rank"), Role.ECHO, "another rank aborted the group"),
     Echo(re.compile(r"^EOFError\b"), Role.ECHO, "the child ended before it answered"),
-    Echo(re.compile(r"Initialization failed\. Please see the error messages above"), Role.ECHO, "a child failed to start"),
-    Echo(re.compile(r"scheduler died during initialization|Rank \d+ scheduler (?:is dead|died)"), Role.ECHO, "a child died"),
+    Echo(
+        re.compile(r"Initialization failed\. Please see the error messages above"),
+        Role.ECHO,
+        "a child failed to start",
+    ),
+    Echo(
+        re.compile(r"scheduler died during initialization|Rank \d+ scheduler (?:is dead|died)"),
+        Role.ECHO,
+        "a child died",
+    ),
     Echo(re.compile(r"^KeyboardInterrupt\b"), Role.TEARDOWN, "somebody pressed Ctrl+C"),
     Echo(re.compile(r"^SystemExit\b"), Role.TEARDOWN, "the process was asked to end"),
-    Echo(re.compile(r"^(?:asyncio\.)?(?:exceptions\.)?CancelledError\b"), Role.TEARDOWN, "a task was cancelled"),
+    Echo(
+        re.compile(r"^(?:asyncio\.)?(?:exceptions\.)?CancelledError\b"), Role.TEARDOWN, "a task was cancelled"
+    ),
 )
 
 

@@ -1,22 +1,33 @@
-"""The faults of a launch: exceptions that ended a process, in order, each with its role.
+"""The faults of a launch: what ended a process, in the order of the lines, each with its role.
 
-    traceback blocks + phases + signals --> Fault (what, where, on which rank, root candidate or echo)
+traceback blocks --+
+lines of native  --+--> Fault (what, where, on which rank, root candidate or echo)
+code             --+
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from sglogparse._echoes import Role, role_of
+from sglogparse._launches import PHASES, first_line
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
 
 
+#: Lines by which native code, a process group or a shell says that a process has ended.
+_FATAL = (
+    r"Fatal Python error: |\bSegmentation fault\b|Segfault encountered|^terminate called (?:after|without)"
+    r"|Caught signal [0-9]+ \(|Process group watchdog thread terminated with exception"
+    r"|Watchdog caught collective operation timeout|watchdog got stuck for [0-9]+ seconds"
+    r"|Memory access fault by GPU|HSA_STATUS_ERROR_[A-Z]|\] Assertion `|^Failed: (?:Cuda|NCCL) error"
+)
 #: Words by which native code, other loggers and shells speak of the end of a process.
 _GRAVE = (
     r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled$|CUDA error|HIP error"
@@ -27,7 +38,13 @@ _FAILURE = (
     r"\[ERROR\]|\bERROR\b|Error\b|\berror\b|\b[Ff]ail(?:ed|s|ure)?\b|[Ee]xception\b|\b[Tt]imed out\b|[Tt]imeout\b"
     r"|Unable to|refused|File \\?\"[^\"]+\", line [0-9]+|not supported|unsupported"
 )
-_HARMLESS = r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR|_(?:error|timeout|failed)\b|Killed process"
+_HARMLESS = (
+    r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR"
+    r"|_(?:error|timeout|failed)\b|Killed process"
+)
+_BEGIN = "Traceback (most recent call last)"
+#: How faulthandler begins the stack of a thread, and prints a frame.
+_DUMP = re.compile(r"\(most recent call first\)|\", line [0-9]+ in ")
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
 #: Paths of the server itself.
@@ -38,20 +55,23 @@ _STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("graph capture", ("capture", "init_cuda_graphs", "init_device_graphs", "_capture")),
     ("KV cache set-up", ("init_memory_pool", "alloc_memory_pool", "profile_max_num_token")),
     ("weight loading", ("load_model", "load_weights")),
-    ("distributed set-up", ("init_torch_distributed", "initialize_model_parallel", "init_distributed_environment")),
+    (
+        "distributed set-up",
+        ("init_torch_distributed", "initialize_model_parallel", "init_distributed_environment"),
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An exception that ended (or must have ended) a process of the server."""
+    """Something that ended (or must have ended) a process of the server."""
 
     line: int
     #: the line of the exception itself, or of its report where the exception was cut off
     root_line: int
     rank: str | None
     process: str | None
-    #: the chain as `type: message`, first cause first; empty when it was cut off
+    #: the chain as `type: message`, first cause first (of native code, its line); empty when it was cut off
     exceptions: tuple[str, ...]
     phase: str | None
     role: Role
@@ -66,66 +86,116 @@ class Fault:
 def faults(launch: Launch) -> list[Fault]:
     """Return the faults of a launch in the order of their lines.
 
-    A bare traceback counts when it runs through the server's code and nothing is served after it: one request's
-    exception does not end a server, and another program's traceback is not the server's.
+    A bare traceback, and a line of native code, count when nothing is served after them: one request's exception
+    does not end a server. The traceback must run through the server's code: another program's is not the server's.
     """
+    served = last_served(launch)
+    frame = launch.frames["traceback"]
+    reports = [launch.frames["exception_report"], launch.frames["warmup_failed"]]
+    report = pl.concat(reports, how="diagonal").sort("line")
+    reported = frame["line"].is_in(report["line"].to_list())
+    blocks = frame.with_columns(reported.alias("reported")).filter(reported | (frame["line"] > served))
+    found = [
+        _of_block(launch, row)
+        for row in blocks.iter_rows(named=True)
+        if row["reported"] or (_is_server_fault(row, served) and not _is_dump(launch, row["line"]))
+    ]
+    alone = report.filter(~report["line"].is_in(frame["line"].to_list())).select("line", "rank", "process_name")
+    found += [replace(_of_line(launch, line, rank), process=name) for line, rank, name in alone.iter_rows()]
+    found += [_of_line(launch, line, None, *texts) for line, texts in _fatal_lines(launch)]
     stop = stopped_at(launch)
-    last_served = _last_served(launch)
-    found = []
-    for row in launch.frames["traceback"].iter_rows(named=True):
-        reported = row["process_name"] is not None or _is_warmup(launch, row["line"])
-        if not reported and not _is_server_fault(row, last_served):
+    return sorted(
+        (one if stop is None or one.line < stop else _in_teardown(one) for one in found),
+        key=lambda one: one.line,
+    )
+
+
+def _of_block(launch: Launch, row: dict[str, Any]) -> Fault:
+    line, chain = row["line"], tuple(row["exceptions"] or ())
+    # of a block without beginning and end, the last frame is what stands nearest to the exception
+    begun = row["complete"] or _BEGIN in launch.evidence(line).message
+    return replace(
+        _of_line(launch, line, row["rank"], *chain),
+        root_line=row["exception_line"] or (line if row["reported"] or begun else row["last_line"]),
+        process=row["process_name"],
+        phase=_phase_of(row["stack"] or []) or launch.phase_at(line, row["rank"]),
+    )
+
+
+def _of_line(launch: Launch, line: int, rank: str | None, *chain: str) -> Fault:
+    role, why = role_of(chain[-1]) if chain else (Role.ROOT, "its exception is cut off")
+    return Fault(line, line, rank, None, chain, launch.phase_at(line, rank), role, why)
+
+
+def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line of each kind by which native code ends, with its text and its `what()`.
+
+    Only a batch shows that the ranks live on: the HTTP process answers for some time after a rank has died.
+    """
+    bare = _free(launch).filter(~pl.col("headed") & (pl.col("line") > _last_batch(launch)))
+    fatal = bare.filter(pl.col("message").str.contains(_FATAL))
+    kinds = pl.col("message").str.extract(f"({_FATAL})").alias("kind")
+    firsts = fatal.with_columns(kinds).unique("kind", keep="first", maintain_order=True)
+    told = 0
+    for line, message in firsts.select("line", "message").iter_rows():
+        if line == told:
             continue
-        chain = tuple(row["exceptions"] or ())
-        role, why = role_of(chain[-1]) if chain else (Role.ROOT, "its exception is cut off")
-        line = row["line"]
-        # of a block without beginning and end, the last frame is what stands nearest to the exception
-        cut = row["last_line"] if not reported and not row["complete"] else line
-        if stop is not None and row["line"] > stop:
-            role, why = Role.TEARDOWN, "the server had been asked to stop"
-        found.append(
-            Fault(
-                line=line,
-                root_line=row["exception_line"] or cut,
-                rank=row["rank"],
-                process=row["process_name"],
-                exceptions=chain,
-                phase=_phase_of(row["stack"] or []) or launch.phase_at(line, row["rank"]),
-                role=role,
-                why=why,
-            )
-        )
-    return found
+        follows = launch.evidence(line + 1).message.strip() if line < launch.last_line else ""
+        texts = [message.strip()]
+        if follows.startswith("what():"):
+            texts.append(follows.removeprefix("what():").strip())
+            told = line + 1
+        yield line, texts
+
+
+def _in_teardown(fault: Fault) -> Fault:
+    return replace(fault, role=Role.TEARDOWN, why="the server had been asked to stop")
 
 
 def stopped_at(launch: Launch) -> int | None:
     """Return the first line of an orderly shutdown; None when nobody asked for one."""
     lifecycle = launch.frames["http_lifecycle"].filter(pl.col("lifecycle") == "Shutting down")
-    signals = launch.frames["sigterm"].filter(~pl.col("detail").fill_null("").str.contains("health check failed"))
-    lines = [int(frame["line"].min()) for frame in (signals, lifecycle) if not frame.is_empty()]  # type: ignore[arg-type]
-    return min(lines) if lines else None
+    signals = launch.frames["sigterm"].filter(
+        ~pl.col("detail").fill_null("").str.contains("health check failed")
+    )
+    lines = [first for frame in (signals, lifecycle) if (first := first_line(frame)) is not None]
+    return min(lines, default=None)
 
 
-def _last_served(launch: Launch) -> int:
+def last_served(launch: Launch) -> int:
+    """Return the last line that shows the server at work; 0 when none does."""
     answered = launch.frames["http_access"].filter(pl.col("status") < 500)
-    frames = (launch.frames["decode_batch"], launch.frames["prefill_batch"], answered)
-    lines = [int(frame["line"].max()) for frame in frames if not frame.is_empty()]  # type: ignore[arg-type]
-    return max(lines, default=0)
+    return max(_last_batch(launch), _last_line(answered))
 
 
-def _is_warmup(launch: Launch, line: int) -> bool:
-    return not launch.frames["warmup_failed"].filter(pl.col("line") == line).is_empty()
+def _last_batch(launch: Launch) -> int:
+    return max(_last_line(launch.frames[kind]) for kind in ("decode_batch", "prefill_batch"))
 
 
-def _is_server_fault(row: dict[str, Any], last_served: int) -> bool:
-    if row["line"] < last_served:
-        return False
-    paths = [frame["path"] or "" for frame in row["stack"] or ()]
+def _last_line(frame: pl.DataFrame) -> int:
+    return 0 if frame.is_empty() else int(frame["line"][-1])
+
+
+def last_progress(launch: Launch) -> int:
+    """Return the last line of a start-up event or of work; 0 when there is none."""
+    lines = (_last_line(launch.frames[kind]) for _, kinds in PHASES for kind in kinds)
+    return max(last_served(launch), *lines)
+
+
+def _is_server_fault(row: dict[str, Any], served: int) -> bool:
+    """Tell whether a bare traceback is the server's: by its paths, and without a stack by standing alone."""
+    stack = row["stack"] or ()
+    paths = [frame["path"] or "" for frame in stack]
     if any(part in path for path in paths for part in _NOT_THE_SERVER):
         return False
     if not paths:
-        return row["exception"] is not None and not last_served
+        return row["exception"] is not None and not served
     return any(_SERVER_CODE.search(path) for path in paths)
+
+
+def _is_dump(launch: Launch, line: int) -> bool:
+    """Tell whether faulthandler dumped the stack of a thread: then the fault is a line before it."""
+    return _DUMP.search(launch.evidence(line).message) is not None
 
 
 def _phase_of(stack: list[dict[str, Any]]) -> str | None:
@@ -143,8 +213,16 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
 
     With `grave`, only words that mean the end of a process; else any word of failure that is not known as harmless.
     """
-    free = launch.records.filter(launch.lines["kind"].is_null() | (launch.lines["kind"] == "message"))
     message = pl.col("message")
-    if grave:
-        return free.filter(message.str.contains(_GRAVE))["line"].to_list()
-    return free.filter(message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS))["line"].to_list()
+    words = message.str.contains(_GRAVE)
+    if not grave:
+        words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
+    return _free(launch).filter(words)["line"].to_list()
+
+
+def _free(launch: Launch) -> pl.DataFrame:
+    """Return the lines that no event and no traceback takes."""
+    kind = launch.lines["kind"]
+    return launch.records.select("line", "rank", "message", "headed").filter(
+        kind.is_null() | (kind == "message")
+    )

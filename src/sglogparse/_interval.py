@@ -1,6 +1,6 @@
 """Printed numbers as intervals: a decimal stands for every value that rounds to it.
 
-    "21.708" --> [21.7075, 21.7085]      arithmetic is exact (fractions), so no true value is ever left out
+"21.708" --> [21.7075, 21.7085]      arithmetic is exact (fractions), so no true value is ever left out
 """
 
 from __future__ import annotations

@@ -144,9 +144,17 @@ class Launch:
     @cached_property
     def serves(self) -> int | None:
         """Return the first line that shows readiness: the ready line, or a batch that was served."""
+        return self.serves_after(0)
+
+    def serves_after(self, line: int) -> int | None:
+        """Return the first line behind a line that shows readiness."""
         answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
-        lines = [first for frame in (*frames, answered) if (first := first_line(frame)) is not None]
+        lines = [
+            first
+            for frame in (*frames, answered)
+            if (first := first_line(frame.filter(pl.col("line") > line) if line else frame)) is not None
+        ]
         return min(lines, default=None)
 
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything

@@ -29,7 +29,7 @@ RECORD_DOCS = {
     "time": "time as printed, without a zone; null where none is printed",
     "clock": "time of day, where the release prints no date",
     "rank": "rank tags as printed; null where none are",
-    **{name: "" for name in RANKS},
+    **dict.fromkeys(RANKS, ""),
 }
 MESSAGE_SCHEMA: dict[str, pl.DataType] = {**RECORD_SCHEMA, "level": pl.String(), "message": pl.String()}
 

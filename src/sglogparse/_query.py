@@ -1,7 +1,10 @@
-"""SQL over the frames of a log, by polars."""
+"""SQL over the frames of a log, by polars; and frames as bytes, in the formats that other programs read."""
 
 from __future__ import annotations
 
+import io
+import json
+import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -10,11 +13,22 @@ from sglogparse._errors import QueryError
 from sglogparse._log import read_log
 from sglogparse._safe import masked_frame
 
+#: Formats in which a frame can be written; a file's ending names the same.
+FORMATS = ("csv", "json", "ndjson", "parquet")
 
-def tables_of(logs: Sequence[str], *, show_secrets: bool = False) -> dict[str, pl.DataFrame]:
-    """Return every frame of the logs, `lines` and `unparsed`, by name; secrets are masked unless shown."""
+
+def tables_of(
+    logs: Sequence[str], *, show_secrets: bool = False, wanted: str | None = None
+) -> dict[str, pl.DataFrame]:
+    """Return every frame of the logs, `lines` and `unparsed`, by name; secrets are masked unless shown.
+
+    Tables whose name does not occur in `wanted` (an SQL text) are empty: masking them would be in vain.
+    """
     log = read_log(logs)
     tables = {**log.frames, "lines": log.lines, "unparsed": log.unparsed}
+    if wanted is not None:
+        text = wanted.casefold()
+        tables = {name: frame if name in text else frame.clear() for name, frame in tables.items()}
     return tables if show_secrets else {name: masked_frame(frame) for name, frame in tables.items()}
 
 
@@ -23,7 +37,44 @@ def run_query(logs: Sequence[str], sql: str, *, show_secrets: bool = False) -> p
 
     Raises QueryError for SQL that polars cannot run, and SourceError for a log that cannot be read.
     """
+    tables = tables_of(logs, show_secrets=show_secrets, wanted=sql)
     try:
-        return pl.SQLContext(tables_of(logs, show_secrets=show_secrets), eager=True).execute(sql)
+        return pl.SQLContext(tables, eager=True).execute(sql)
     except pl.exceptions.PolarsError as error:
         raise QueryError(f"the query cannot be run: {str(error).splitlines()[0]}") from None
+
+
+def encoded(table: pl.DataFrame, kind: str) -> bytes:
+    """Return a frame as csv, json, ndjson or parquet. JSON is ASCII, so that a terminal can show it.
+
+    Nested columns are JSON text in csv.
+    """
+    buffer = io.BytesIO()
+    if kind == "parquet":
+        table.write_parquet(buffer)
+    elif kind == "csv":
+        _flat(table).write_csv(buffer)
+    elif kind == "ndjson":
+        table.write_ndjson(buffer)
+    else:
+        buffer.write(table.write_json().encode() + b"\n")
+    data = buffer.getvalue()
+    return _ascii(data) if kind in ("json", "ndjson") else data
+
+
+def _ascii(data: bytes) -> bytes:
+    """Escape what is not printable ASCII; in JSON it stands within strings only."""
+    return re.sub(r"[^\x00-\x7e]", lambda match: json.dumps(match[0])[1:-1], data.decode()).encode()
+
+
+def _flat(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose nested columns are JSON text, as csv needs it."""
+    return table.with_columns(
+        pl.Series(
+            name,
+            [None if value is None else json.dumps(value, default=str) for value in table[name].to_list()],
+            dtype=pl.String,
+        )
+        for name, kind in table.schema.items()
+        if kind.is_nested()
+    )

@@ -1,7 +1,7 @@
 """Which release printed a log: the set of its ServerArgs fields tells.
 
-data/server_args.json lists, release by release, the fields that came and went (read from the wheels on PyPI; later
-"post" releases count as the release they follow).
+data/server_args.json lists, release by release, the fields that came and went (read from the wheels on PyPI;
+later "post" releases count as the release they follow).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def _fields() -> tuple[tuple[str, frozenset[str]], ...]:
 
 
 def version_window(arguments: Iterable[str], *, cut: bool) -> str | None:
-    """Return the releases whose arguments are these: "0.5.9", "0.4.2..0.4.3", or the nearest ones, and how near.
+    """Return the releases whose arguments are these: "0.5.9", "0.4.2..0.4.3", or the nearest and how near.
 
-    Of a list that was cut, the arguments before the cut must all be known to the release. None without arguments,
-    and when no release comes near (a list that somebody shortened, another program's).
+    Of a list that was cut, the arguments before the cut must all be known to the release. None without
+    arguments, and when no release comes near (a list that somebody shortened, another program's).
 
     >>> version_window(["model_path", "tp_size", "context_length"], cut=True)
     '0.1.17..0.5.23'

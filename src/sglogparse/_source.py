@@ -2,8 +2,9 @@ r"""From paths to physical lines: every input byte belongs to exactly one line.
 
     path, "-", .gz --> bytes --> text that is valid UTF-8 --> lines (file, line, text)
 
-A physical line ends at \n (or at the end of the file); \r\n is one end. What a terminal would have overwritten
-(text before a lone \r, as progress bars leave it) stays in `text`. What had to be replaced is counted.
+A physical line ends at \n (or at the end of the file); \r\n is one end. What a terminal would have
+overwritten (text before a lone \r, as progress bars leave it) stays in `text`. What had to be replaced is
+counted.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class SourceFile:
 def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.DataFrame]:
     """Read logs into physical lines, in the order given; "-" is standard input.
 
-    Raises SourceError for a path that is missing, a folder, not permitted, damaged or binary, and for a path that
-    is given twice.
+    Raises SourceError for a path that is missing, a folder, not permitted, damaged or binary, and for a path
+    that is given twice.
     """
     names = [str(path) for path in paths]
     if not names:

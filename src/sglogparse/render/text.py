@@ -1,25 +1,32 @@
 """The report for a person at a terminal: verdict, fix, proof, the rest. Short.
 
-crashed, during KV cache set-up; cause: KV budget negative
-needs --mem-fraction-static above 0.770 (...)
+crashed, during KV cache set-up; cause: KV budget negative (memory.kv_budget)      what happened
+needs --mem-fraction-static above 0.770 (...)                                      what to change
+first fault at line 49, 1 min 26 s after the first line; ranks TP0, TP2
 
-server.log:71 TP0
+server.log:49 TP0, and the same on TP2 (line 50)                                   the lines that prove it
   DEBUG profile_max_num_token: avail=21.708 GiB, ...
+
+M001 error: ...                                                                    all findings on this launch
+a.log:1-112: ready: ...                                                            the other launches
+
+server.log: 112 lines; 8 ranks (TP0-TP7); 1 min 27 s from first to last stamp      what was read
 """
 
 from __future__ import annotations
 
 import io
-import textwrap
+from collections.abc import Iterable
 from pathlib import PurePath
 
 from rich.console import Console
 from rich.text import Text
 
 from sglogparse._launches import rank_spread
-from sglogparse._report import Diagnosis, Evidence, Finding, LaunchReport, Outcome, Severity
+from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
 from sglogparse._verdict import span
+from sglogparse.render._wrap import wrap
 
 _STYLES = {
     Outcome.READY: "bold green",
@@ -30,131 +37,175 @@ _STYLES = {
     Outcome.UNKNOWN: "bold yellow",
 }
 _SEVERITY = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
-#: Proof lines that are shown; the JSON has all.
+#: How many of each are shown; the JSON has all.
 _PROOFS = 3
 _FINDINGS = 5
+_LAUNCHES = 5
+_FILES = 8
+#: How many lines of the terminal a text from the log may take.
+_ROWS = 4
+
+
+class _Page:
+    """The lines of the report, in order."""
+
+    def __init__(self, width: int) -> None:
+        self.text = Text()
+        self._width = width
+
+    def put(
+        self, text: str, style: str = "", *, first: str = "", rest: str = "", most: int = 0, label: int = 0
+    ) -> None:
+        """Add a text, made plain and wrapped; a style with a label's length is for the label only."""
+        start = len(self.text)
+        for line in wrap(plain(text), self._width, first=first, rest=rest, most=most):
+            self.text.append(line, None if label else style)
+            self.text.append("\n")
+        if label:
+            self.text.stylize(style, start, start + label)
+
+    def gap(self) -> None:
+        """Add an empty line between two parts."""
+        if not self.text.plain.endswith("\n\n"):
+            self.text.append("\n")
+
+    def more(self, left: int, what: str) -> None:
+        """Say that something was left out, where it was."""
+        if left > 0:
+            self.put(f"(+{_count(left, f'more {what}')}: --output-format json)", "dim")
 
 
 def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> str:
     """Return the report, wrapped at a width; log text is never markup."""
-    out = Text()
-    shown = diagnosis.chief
-    if shown is None:
-        _put(out, plain(diagnosis.summary), width, _STYLES[diagnosis.outcome])
+    page = _Page(width)
+    names = _names(diagnosis.files)
+    chief = diagnosis.chief
+    if chief is None:
+        page.put(diagnosis.summary, _STYLES[diagnosis.outcome])
     else:
-        decided = f" ({shown.cause})" if shown.outcome in (Outcome.CRASHED, Outcome.HUNG) else ""
-        _put(out, plain(shown.headline) + decided, width, _STYLES[shown.outcome])
-        if shown.action:
-            _put(out, plain(shown.action), width, "bold")
-        for line in shown.vitals:
-            _put(out, plain(line), width)
-    proofs = _grouped(_proofs(shown))
-    if proofs:
-        out.append("\n")
-        for evidence in proofs[:_PROOFS]:
-            _proof(out, evidence, width)
-        if len(proofs) > _PROOFS:
-            _put(out, f"(+{len(proofs) - _PROOFS} more proofs: --output-format json)", width, "dim")
-    findings = diagnosis.findings
-    if findings:
-        out.append("\n")
-        for finding in findings[:_FINDINGS]:
-            _finding(out, finding, width)
-        if len(findings) > _FINDINGS:
-            _put(out, f"(+{len(findings) - _FINDINGS} more findings: --output-format json)", width, "dim")
-    out.append("\n")
-    _footer(out, diagnosis, shown, width)
+        _verdict(page, chief)
+        page.gap()
+        proven = _proofs(page, chief, names)
+        page.gap()
+        _findings(page, chief, names, proven)
+        _others(page, diagnosis, names)
+    page.gap()
+    _read(page, diagnosis, names)
     console = Console(
         file=(file := io.StringIO()),
         force_terminal=colour,
-        width=max(width, 20),
+        width=width,
         color_system="standard" if colour else None,
         legacy_windows=False,
     )
-    console.print(out, end="", soft_wrap=True, highlight=False, markup=False)
+    console.print(page.text, end="", soft_wrap=True, highlight=False)
     return file.getvalue().rstrip("\n")
 
 
-def _put(
-    out: Text, text: str, width: int, style: str = "", indent: str = "", hang: str | None = None
-) -> None:
-    wrapped = textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent if hang is None else hang,
-        break_on_hyphens=False,
-    )
-    for line in wrapped or [indent]:
-        out.append(line, style=style)
-        out.append("\n")
+def _verdict(page: _Page, shown: LaunchReport) -> None:
+    named = shown.outcome in (Outcome.CRASHED, Outcome.HUNG) and shown.cause != "unknown"
+    page.put(shown.headline + (f" ({shown.cause})" if named else ""), _STYLES[shown.outcome], most=2 * _ROWS)
+    if shown.action:
+        page.put(shown.action, "bold", most=_ROWS)
+    for line in shown.vitals:
+        page.put(line)
 
 
-def _proofs(shown: LaunchReport | None) -> list[Evidence]:
-    """Return the lines that prove the verdict: those of the finding that decides it, and the first fault."""
-    if shown is None or shown.chief is None:
-        return []
-    lines = list(shown.chief.evidence)
+def _proofs(page: _Page, shown: LaunchReport, names: dict[str, str]) -> set[Evidence]:
+    """Show the lines of the finding that decides the verdict, and the first fault; return what was shown."""
+    lines = list(shown.chief.evidence) if shown.chief else []
     if shown.root is not None and shown.root not in lines:
         lines.insert(0, shown.root)
-    return lines
-
-
-def _grouped(lines: list[Evidence]) -> list[list[Evidence]]:
-    """Return lines that say the same, on other ranks, as one proof."""
     groups: dict[tuple[str, str], list[Evidence]] = {}
-    for line in lines:
+    for line in lines:  # lines that say the same, on other ranks, are one proof
         groups.setdefault((line.file, line.message), []).append(line)
-    return list(groups.values())
+    proofs = list(groups.values())[:_PROOFS]
+    for first, *more in proofs:
+        page.put(_place(first, names) + _repeated(more), "cyan", rest="  ")
+        page.put(first.message, first="  ", rest="  ", most=_ROWS)
+    page.more(len(groups) - len(proofs), "proof")
+    return {line for proof in proofs for line in proof}
 
 
-def _proof(out: Text, lines: list[Evidence], width: int) -> None:
-    first, *more = lines
-    place = f"{plain(short(first.file))}:{first.line}" + (f" {plain(first.rank)}" if first.rank else "")
-    if more:
-        ranks = plain(rank_spread(one.rank for one in more))
-        place += f", and the same on {ranks}" if ranks else f", and {len(more)} times more"
-        place += f" (line{'s' if len(more) > 1 else ''} {', '.join(str(one.line) for one in more[:4])}"
-        place += ", ...)" if len(more) > 4 else ")"
-    _put(out, place, width, "cyan")
-    text = plain(first.message)
-    most = 3 * (width - 2)
-    if len(text) > most:
-        text = text[: most - 3] + "..."
-    for start in range(0, max(len(text), 1), width - 2):
-        out.append("  " + text[start : start + width - 2] + "\n")
+def _place(line: Evidence, names: dict[str, str]) -> str:
+    return f"{names[line.file]}:{line.line}" + (f" {line.rank}" if line.rank else "")
 
 
-def _finding(out: Text, finding: Finding, width: int) -> None:
-    label = f"{finding.code} {finding.severity.value}: "
-    message = plain(finding.message)
-    limit = 3 * width - 20
-    if len(message) > limit:
-        message = message[: limit - 3] + "..."
-    start = len(out)
-    _put(out, label + message, width, hang="  ")
-    out.stylize(_SEVERITY[finding.severity], start, start + len(label))
+def _repeated(lines: list[Evidence]) -> str:
+    if not lines:
+        return ""
+    ranks = rank_spread(one.rank for one in lines)
+    numbers = ", ".join(str(one.line) for one in lines[:4]) + (", ..." if len(lines) > 4 else "")
+    where = f"and the same on {ranks}" if ranks else f"and {_count(len(lines), 'time')} more"
+    return f", {where} (line{'s' if len(lines) > 1 else ''} {numbers})"
 
 
-def _footer(out: Text, diagnosis: Diagnosis, shown: LaunchReport | None, width: int) -> None:
-    for file in diagnosis.files:
-        share = f", {file.unparsed} of them not recognised" if file.unparsed else ""
-        place = f"{plain(file.path)}: {file.lines} lines{share}"
-        if shown is not None and shown.file == file.path:
-            if shown.ranks:
-                place += f"; {len(shown.ranks)} ranks ({plain(rank_spread(shown.ranks))})"
-            if shown.duration is not None:
-                place += f"; {span(shown.duration)} from first to last stamp"
-        starts = sum(1 for one in diagnosis.launches if one.file == file.path)
-        if starts > 1:
-            place += f"; {starts} launches, the last one is shown"
-        _put(out, place, width, "dim", hang="  ")
+def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: set[Evidence]) -> None:
+    """Show what the rules say, each with a line that proves it unless such a line was shown before."""
+    above = f"{shown.headline} {shown.action}".casefold()
+    for finding in shown.findings[:_FINDINGS]:
+        label = f"{finding.code} {finding.severity.value}: "
+        message = "as said above" if finding.message.casefold() in above else finding.message
+        page.put(label + message, _SEVERITY[finding.severity], rest="  ", most=_ROWS, label=len(label))
+        proof = _unproven(finding, proven)
+        if proof is not None:
+            place = f"line {proof.line}" if len(names) == 1 else f"{names[proof.file]}:{proof.line}"
+            page.put(f"{place}: {proof.message.strip()}", "dim", first="  ", rest="  ", most=1)
+            proven.add(proof)
+    page.more(len(shown.findings) - _FINDINGS, "finding")
+
+
+def _unproven(finding: Finding, proven: set[Evidence]) -> Evidence | None:
+    if finding.root is not None:
+        return finding.root if finding.root not in proven else None
+    return None if proven.intersection(finding.evidence) else next(iter(finding.evidence), None)
+
+
+def _others(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
+    """Show the launches that do not speak for the log, the last ones first, in a line or two each."""
+    others = [one for one in reversed(diagnosis.launches) if one != diagnosis.chief]
+    for one in others[:_LAUNCHES]:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in one.findings))
+        page.put(
+            f"{names[one.file]}:{one.first_line}-{one.last_line}: {one.headline}"
+            + (f" ({codes})" if codes else ""),
+            rest="  ",
+            most=2,
+        )
+    page.more(len(others) - _LAUNCHES, "launch")
+
+
+def _read(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
+    """Show what was read, what had to be done to read it, and what it cannot show."""
+    chief = diagnosis.chief
+    for file in diagnosis.files[:_FILES]:
+        parts = [f"{names[file.path]}: {_count(file.lines, 'line')}"]
+        if file.unparsed:
+            parts[0] += f", {file.unparsed} of them not recognised"
+        if chief is not None and chief.file == file.path:
+            if chief.ranks and chief.root is not None:  # else the vitals name them
+                parts.append(f"{_count(len(chief.ranks), 'rank')} ({rank_spread(chief.ranks)})")
+            if chief.duration:
+                parts.append(f"{span(chief.duration)} from first to last stamp")
+        page.put("; ".join(parts), "dim", rest="  ")
         for note in file.notes:
-            _put(out, f"note: {plain(note)}", width, "dim", hang="  ")
+            page.put(f"note: {note}", "dim", rest="  ")
+    page.more(len(diagnosis.files) - _FILES, "file")
     for limit in diagnosis.limits:
-        _put(out, f"not shown: {limit}", width, "dim", hang="  ")
+        page.put(f"limit: {limit}", "dim", rest="  ")
 
 
-def short(path: str) -> str:
-    """Return a path without its folders, as proof lines name it."""
-    return PurePath(path).name or path
+def _count(number: int, what: str) -> str:
+    """Return a number of things in words.
+
+    >>> _count(1, "launch"), _count(2, "launch"), _count(0, "line")
+    ('1 launch', '2 launches', '0 lines')
+    """
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
+
+
+def _names(files: Iterable[FileReport]) -> dict[str, str]:
+    """Return how the report names each file: without its folders, where that tells the files apart."""
+    paths = [file.path for file in files]
+    bases = [PurePath(path).name or path for path in paths]
+    return {path: base if bases.count(base) == 1 else path for path, base in zip(paths, bases, strict=True)}

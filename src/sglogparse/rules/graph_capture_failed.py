@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from sglogparse._causes import cause_of
+from sglogparse._echoes import Role
 from sglogparse._faults import faults
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 _CAPTURE = re.compile(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed: ?(.*)")
@@ -28,7 +29,7 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
         inside it is what counts.
 
     Evidence:
-        The first exception of the chain on the first rank that failed.
+        The exception of the first rank that failed; the message names the first exception of its chain.
 
     Does not match:
         "Disable cuda graph" notices, and capture that is still going on when the log ends.
@@ -40,7 +41,8 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
     found = [
         (fault, match)
         for fault in faults(launch)
-        if (match := next((hit for text in fault.exceptions if (hit := _CAPTURE.search(text))), None))
+        if fault.role is Role.ROOT
+        and (match := next((hit for text in fault.exceptions if (hit := _CAPTURE.search(text))), None))
     ]
     if not found:
         return
@@ -51,11 +53,13 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
     ranks = [fault.rank for fault, _ in found]
     yield Finding(
         Severity.ERROR,
-        f"Graph capture failed{' on ' + rank_spread(ranks) if any(ranks) else ''}: {reason}",
+        f"Graph capture failed{on_ranks(ranks)}: {reason}",
         launch.evidences([first.root_line]),
         cause=cause,
-        fix=_FIXES.get(cause, "look at the inner exception; the memory flags that the message advises will not help"),
-        ranks=tuple(one for one in rank_spread(ranks).split(", ") if one),
+        fix=_FIXES.get(
+            cause, "look at the inner exception; the memory flags that the message advises will not help"
+        ),
+        ranks=rank_list(ranks),
         root=launch.evidence(first.root_line),
         weight=2,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sglogparse._budget import printed_budgets
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._budget import printed_budgets, wrong_budgets
+from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 
@@ -31,18 +31,17 @@ def instrumentation(launch: Launch) -> Iterator[Finding]:
     frame = launch.frames["profile_max_num_token"]
     if frame.is_empty():
         return
-    budgets = printed_budgets(launch)
-    wrong = sum(1 for one in budgets if one.disagreements())
-    ranks = rank_spread(frame["rank"])
-    plural = frame.height > 1
-    message = f"{frame.height} line{'s' if plural else ''} that no release prints{' on ' + ranks if ranks else ''}: patched source. "
-    if budgets and not wrong and len(budgets) == frame.height:
-        message += "The printed numbers agree with the stock formula within rounding: the print did not change the outcome."
+    many = frame.height > 1
+    what = f"{frame.height} lines that no release prints" if many else "A line that no release prints"
+    odd = frame.height - len(printed_budgets(launch)) + len(wrong_budgets(launch))
+    if odd:
+        which = f"{odd} of them {'do' if odd > 1 else 'does'}" if many else "It does"
+        verdict = f"{which} not agree with the stock formula."
     else:
-        message += f"{wrong or frame.height - len(budgets)} of them do not agree with the stock formula."
+        verdict = "The printed numbers agree with the stock formula within rounding: the print did not change the outcome."
     yield Finding(
         Severity.INFO,
-        message,
+        f"{what}{on_ranks(frame['rank'])}: patched source. {verdict}",
         launch.evidences(frame["line"].to_list()[:4]),
-        ranks=tuple(one for one in ranks.split(", ") if one),
+        ranks=rank_list(frame["rank"]),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sglogparse._launches import Launch, rank_spread
+import polars as pl
+
+from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 
@@ -22,7 +24,7 @@ def kv_pool_full(launch: Launch) -> Iterator[Finding]:
         The first and the last retraction, how many there were, and on which ranks.
 
     Does not match:
-        Allocation failures that end the server (P001).
+        Allocation failures that end the server (P001), and pool usage that is high without a retraction.
 
     What to do:
         Admit fewer requests (--max-running-requests), be more careful (--schedule-conservativeness above 1), or
@@ -31,17 +33,20 @@ def kv_pool_full(launch: Launch) -> Iterator[Finding]:
     frame = launch.frames["retraction"]
     if frame.is_empty():
         return
-    ranks = rank_spread(frame["rank"])
-    requests = frame["retracted"].sum()
-    aborted = frame["aborted"].sum()
-    plural = "s" if frame.height > 1 else ""
+    # all ranks of a DP group print the same retractions: the rank that prints most of them has them all
+    ranks = frame.group_by("dp", "rank").agg(pl.len(), pl.col("retracted", "aborted").sum())
+    fullest = ranks.sort("len", "rank").group_by("dp").last()
+    total = fullest.select(pl.col("len", "retracted", "aborted").sum()).row(0, named=True)
+    times = f"{total['len']} times" if total["len"] > 1 else "once"
+    requests = f"{total['retracted']} request{'s' if total['retracted'] != 1 else ''}"
     yield Finding(
         Severity.WARNING,
-        f"The KV pool was full {frame.height} time{plural}: #retracted_reqs: {frame['retracted'][0]} at first, "
-        f"{requests} requests in all" + (f" on {ranks}" if ranks else "") + (f", {aborted} aborted" if aborted else "") + ".",
+        f"The KV pool was full {times}{on_ranks(frame['rank'])}: {requests} retracted"
+        + (f", {total['aborted']} aborted" if total["aborted"] else "")
+        + f" (#retracted_reqs: {frame['retracted'][0]} the first time).",
         launch.evidences([frame["line"][0], frame["line"][-1]]),
         cause="kv.pool_exhausted",
         fix="lower --max-running-requests, raise --schedule-conservativeness, or give the pool more memory",
-        ranks=tuple(one for one in ranks.split(", ") if one),
+        ranks=rank_list(frame["rank"]),
         root=launch.evidence(int(frame["line"][0])),
     )

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import polars as pl
-
-from sglogparse._budget import implied_fraction, negative_budgets, pool_size, printed_budgets
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._budget import (
+    allocated_after,
+    draft_headroom,
+    implied_fraction,
+    is_plain,
+    negative_budgets,
+    pool_size,
+    printed_budgets,
+)
+from sglogparse._launches import Launch, rank_list
 from sglogparse._report import Finding, Severity
 
 
@@ -28,45 +34,51 @@ def negative_budget_yet_allocated(launch: Launch) -> Iterator[Finding]:
         allocation implies: f = 1 - (avail - pool) / total.
 
     Does not match:
-        The draft worker's own profile in a server that speculates; allocations of other launches or other ranks.
+        The draft worker's own profile in a server that speculates, and a small deficit in such a server, which adds
+        room for draft tokens to the pool (up to 0.5.6). Allocations of other launches or other ranks, and what was
+        served before the negative line.
 
     What to do:
         Find out which start each line is from (pid, time, arguments). Trust the allocation, not the profile.
     """
-    negatives = [one for one in negative_budgets(launch) if not one.draft]
+    room = draft_headroom(launch)
+    negatives = [
+        one
+        for one in negative_budgets(launch)
+        if not one.draft
+        and (one.kind == "max_total_tokens_capped" or (room is not None and one.tokens + room <= 0))
+    ]
     if not negatives:
         return
-    pools = launch.frames["kv_cache"]
-    clashes: list[tuple[int, int]] = []
-    for one in negatives:
-        after = pools.filter(pl.col("rank").eq_missing(one.rank) & (pl.col("line") > one.line))
-        if not after.is_empty():
-            clashes.append((one.line, int(after["line"][0])))
-    serves = launch.serves if launch.serves is not None and launch.serves > negatives[0].line else None
+    clashes = [(one, pool) for one in negatives if (pool := allocated_after(launch, one)) is not None]
+    first = negatives[0]
+    serves = launch.serves_after(first.line)
     if not clashes and serves is None:
         return
-    first = negatives[0]
-    said = f"{first.rank or 'The log'} prints a budget of {first.tokens} tokens (line {first.line})"
-    lines = [line for pair in clashes for line in pair] + ([negatives[0].line, serves] if serves else [])
+    lines = [first.line, *(line for one, pool in clashes for line in (one.line, pool))]
+    lines += [serves] if serves is not None else []
+    size = None
+    fact = f"the server serves (line {serves})"
     if clashes:
-        pool = launch.printed("kv_cache", [clashes[0][1]])[0]
-        size = pool_size(pool)
-        what = f"a KV cache of {size.text(2)} GiB" if size else "a KV cache"
-        message = f"{said}, and yet {what} was allocated (line {clashes[0][1]}): both cannot be true of one start."
-        shown = next((one for one in printed_budgets(launch) if one.line == clashes[0][0]), None)
-        implied = implied_fraction(shown.text["avail"], shown.text["total"], size) if shown and size else None
-        if shown and implied:
-            message += (
-                f" By its own numbers the allocation implies mem_fraction_static = {implied.text(3)}, "
-                f"not {shown.text['fraction']}."
-            )
-    else:
-        message = f"{said}, and yet the server serves (line {serves}): both cannot be true of one start."
+        first, pool = clashes[0]
+        size = pool_size(launch.printed("kv_cache", [pool])[0])
+        fact = f"a KV cache{f' of {size.text(2)} GiB' if size else ''} was allocated (line {pool})"
+    message = (
+        f"{first.rank or 'The log'} prints a budget of {first.tokens} tokens (line {first.line}), and yet {fact}: "
+        "both cannot be true of one start."
+    )
+    shown = next((one for one in printed_budgets(launch) if one.line == first.line), None)
+    implied = implied_fraction(shown.text["avail"], shown.text["total"], size) if shown and size else None
+    if shown and implied and is_plain(launch):
+        message += (
+            f" By its own numbers the allocation implies mem_fraction_static = {implied.text(3)}, "
+            f"not {shown.text['fraction']}."
+        )
     yield Finding(
         Severity.ERROR,
         message,
         launch.evidences(lines),
         fix="find out which start each of these lines is from; trust the allocation, not the profile",
-        ranks=tuple(one for one in rank_spread(one.rank for one in negatives).split(", ") if one),
+        ranks=rank_list(one.rank for one in negatives),
         weight=4,
     )

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from sglogparse._budget import (
     Printed,
     Smallest,
+    allocated_after,
     negative_budgets,
     printed_budgets,
     smallest_fraction,
     step_gain,
 )
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 
@@ -33,8 +34,8 @@ def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
 
     Does not match:
         The second profile of a rank whose pools are built already, in a server that speculates: that is the
-        draft worker's, which is harmless (reported as information). A server that serves all the same is a
-        contradiction (M002), not a crash.
+        draft worker's, which is harmless (reported as information). A server that allocates a KV cache or serves
+        afterwards all the same is a contradiction (M002), not a crash.
 
     What to do:
         Raise --mem-fraction-static above 1 - avail / total. If that leaves too little beside the pools, give the
@@ -46,38 +47,46 @@ def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
     if drafts:
         yield Finding(
             Severity.INFO,
-            f"The draft worker profiles {drafts[0].tokens} tokens after the target's pools were built; this is harmless.",
+            f"The draft worker profiles {drafts[0].tokens} tokens{on_ranks(one.rank for one in drafts)} after the "
+            "target's pools were built; this is harmless.",
             launch.evidences(one.line for one in drafts),
-            ranks=tuple(rank_spread(one.rank for one in drafts).split(", ")),
+            ranks=rank_list(one.rank for one in drafts),
         )
-    if not own or launch.serves is not None:
+    if not own or launch.serves_after(own[0].line) or any(allocated_after(launch, one) for one in own):
         return
     budgets = {budget.line: budget for budget in printed_budgets(launch)}
     shown = next((budgets[one.line] for one in own if one.line in budgets), None)
     smallest = smallest_fraction(launch)
-    tokens = own[0].tokens
-    message = f"The KV token budget is {'zero' if tokens == 0 else 'negative'}: {tokens} tokens"
-    if shown is not None:
-        message = f"The KV token budget is negative: {shown.arithmetic()}, max_tokens={shown.text['max_tokens']}"
     lines = [one.line for one in own]
-    if shown is None and smallest is not None:
-        lines += smallest.lines
+    if shown is not None:
+        tokens = shown.text["max_tokens"]
+        message = f"The KV token budget is {_sign(tokens)}: {shown.arithmetic()}, max_tokens={tokens}"
+    else:
+        message = f"The KV token budget is {_sign(own[0].tokens)}: {own[0].tokens} tokens"
+        lines += smallest.lines if smallest else ()
     yield Finding(
         Severity.ERROR,
         f"{message}.",
         launch.evidences(lines),
         cause="memory.kv_budget",
-        fix=raise_fraction(launch, smallest, shown),
-        ranks=tuple(one for one in rank_spread(one.rank for one in own).split(", ") if one),
+        fix=raise_fraction(smallest, shown, launch.argument("mem_fraction_static")),
+        ranks=rank_list(one.rank for one in own),
         root=launch.evidence(own[0].line),
         weight=3 if shown is not None else 2,
     )
 
 
-def raise_fraction(launch: Launch, smallest: Smallest | None, shown: Printed | None) -> str:
-    """Return the fix for a budget that is too small, with its number where the log has the numbers."""
-    given = launch.argument("mem_fraction_static")
+def _sign(tokens: int | str) -> str:
+    return "negative" if int(tokens) < 0 else "zero"
+
+
+def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: object) -> str:
+    """Return the fix for a budget that is too small, with its number where the log has the numbers.
+
+    `given` is the fraction in force, as far as the log tells it.
+    """
     if shown is not None:
+        given = float(shown.text["fraction"])
         given_text = f"{shown.text['fraction']} given: {shown.arithmetic()}"
     elif isinstance(given, float):
         given_text = f"{given:g} given"
@@ -88,16 +97,31 @@ def raise_fraction(launch: Launch, smallest: Smallest | None, shown: Printed | N
             f"raise --mem-fraction-static ({given_text}); the smallest value that works, 1 - avail / total, "
             "needs the free memory before and after loading, which is not in this log"
         )
-    if smallest.impossible:
+    if isinstance(given, float) and given > smallest.share.high:
         return (
-            f"no --mem-fraction-static helps: {smallest.avail} of {smallest.total} GiB are free after the weights; "
-            "use more ranks (--tp-size), a quantised model, or a larger device"
+            f"{given:g} is already above the {smallest.text} that the weights need: other pools take the rest (states "
+            "of a hybrid model, a draft model, images); make those smaller (lower --max-running-requests), or raise "
+            "the fraction further"
         )
-    gain = step_gain(smallest.total, shown.text["cell_size"] if shown else None)
+    if smallest.impossible:
+        free = (
+            f"{smallest.avail} of {smallest.total} GiB are free"
+            if smallest.avail
+            else "next to nothing is free"
+        )
+        return (
+            f"no --mem-fraction-static helps: {free} after the weights; use more ranks (--tp-size), a quantised "
+            "model, or a larger device"
+        )
     fix = f"needs --mem-fraction-static above {smallest.text} ({given_text})"
     if smallest.narrow:
+        left = "very little"
+        if smallest.total is not None:
+            left = f"{(1 - float(smallest.share.high)) * float(smallest.total):.2f} GiB"
         return (
-            f"{fix}; but that keeps only {float((1 - smallest.high)) * float(smallest.total):.2f} GiB for graphs and "
-            "activations: rather use more ranks (--tp-size), a quantised model, or a larger device"
+            f"{fix}; but that keeps only {left} for graphs and activations: rather use more ranks (--tp-size), a "
+            "quantised model, or a larger device"
         )
-    return f"{fix}; {gain}"
+    if smallest.total is None:
+        return fix
+    return f"{fix}; {step_gain(smallest.total, shown.text['cell_size'] if shown else None)}"

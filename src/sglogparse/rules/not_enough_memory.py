@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 
-from sglogparse._budget import printed_budgets, smallest_fraction
-from sglogparse._launches import Launch, rank_spread
+import polars as pl
+
+from sglogparse._budget import Smallest, printed_budgets, smallest_fraction
+from sglogparse._interval import Interval
+from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.rules.negative_kv_budget import raise_fraction
 
-_MESSAGE = re.compile(r"Not enough memory\. Please try to increase|leave no GPU memory for the KV cache")
-_GIVEN = re.compile(r"(?:mem_fraction_static=|--mem-fraction-static=)([0-9.]*[0-9])")
-_MINIMUM = re.compile(r"above ([0-9.]*[0-9])")
+_MESSAGE = r"Not enought? memory\. Please try to increase|leave no GPU memory for the KV cache"
+_GIVEN = re.compile(r"(?:mem_fraction_static=|--mem-fraction-static=)([0-9]*\.?[0-9]+)")
+_MINIMUM = re.compile(r"minimum viable = [^=]*= ([0-9]*\.?[0-9]+)")
 
 
 def not_enough_memory(launch: Launch) -> Iterator[Finding]:
     """Report "Not enough memory", and whether its advice can be followed.
 
     What it finds:
-        The exception "Not enough memory. Please try to increase --mem-fraction-static" (0.2.0 and later), and
-        "Loaded weights leave no GPU memory for the KV cache" (0.5.14 and later).
+        The exception "Not enough memory. Please try to increase --mem-fraction-static" (up to 0.5.9), and "Loaded
+        weights leave no GPU memory for the KV cache" (0.5.14 and later).
 
     Why it matters:
-        The server could not build a KV cache and ended. Its advice has no number, and above a point it cannot be
-        followed: a fraction near 1 leaves nothing for graphs and activations.
+        The server could not build a KV cache and ended. The advice of older releases has no number, and above a
+        point it cannot be followed: a fraction near 1 leaves nothing for graphs and activations.
 
     Evidence:
-        The exception on each rank; the free memory before and after loading, or the budget that was printed.
+        The exception of the first rank; the free memory before and after loading, or the budget that was printed.
 
     Does not match:
         An out-of-memory error of the device, for which the same flag must be lowered, not raised.
@@ -35,47 +39,40 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
     What to do:
         Start with a fraction above 1 - avail / total. Where that is not possible the finding says what else gives.
     """
-    frame = launch.frames["traceback"]
-    rows = [
-        row
-        for row in frame.iter_rows(named=True)
-        if any(_MESSAGE.search(text) for text in row["exceptions"] or ())
-    ]
-    if not rows:
+    found = launch.frames["traceback"].filter(pl.col("exceptions").list.join("\n").str.contains(_MESSAGE))
+    if found.is_empty():
         return
-    lines = [row["exception_line"] or row["line"] for row in rows]
-    text = next(text for text in rows[0]["exceptions"] if _MESSAGE.search(text))
-    shown = next((one for one in printed_budgets(launch) if one.text["max_tokens"].startswith("-")), None)
+    first = found.row(0, named=True)
+    line = first["exception_line"] or first["line"]
+    text = next(text for text in first["exceptions"] if re.search(_MESSAGE, text))
+    said = _GIVEN.search(text)
+    given = float(said[1]) if said else launch.argument("mem_fraction_static")
+    shown = next((one for one in printed_budgets(launch) if int(one.text["max_tokens"]) <= 0), None)
     smallest = smallest_fraction(launch)
-    given = _GIVEN.search(text)
-    minimum = _MINIMUM.search(text)
-    fix = raise_fraction(launch, smallest, shown)
-    if smallest is None and minimum is not None:
-        fix = f"needs --mem-fraction-static above {minimum[1]}" + (f" ({given[1]} given)" if given else "")
-    elif shown is None and given is not None:
-        fix = fix.replace("the value in force is not in this log", f"{given[1]} given")
-    advice = ""
-    if smallest is not None and smallest.impossible:
-        advice = " Its advice cannot be followed: no fraction below 1 leaves room."
-    elif smallest is not None and smallest.narrow:
-        advice = " Its advice can hardly be followed: the smallest fraction that works leaves too little beside the pools."
-    elif smallest is not None and given is not None and float(given[1]) > smallest.high:
-        advice = (
-            f" Yet {given[1]} is above the {smallest.text} that the printed memory asks for: other pools (states of a "
-            "hybrid model, a draft model) take from the same budget."
-        )
-    elif smallest is not None or minimum is not None:
-        advice = " Its advice is right here: the fraction is too small for the weights."
-    ranks = [row["rank"] for row in rows]
-    where = f" on {rank_spread(ranks)}" if any(ranks) else ""
-    value = f" with mem_fraction_static={given[1]}" if given else ""
+    if smallest is None and (minimum := _MINIMUM.search(text)):
+        smallest = Smallest(Interval.printed(minimum[1]))
     yield Finding(
         Severity.ERROR,
-        f"The server ended with 'Not enough memory' for its KV cache{value}{where}.{advice}",
-        launch.evidences([*lines[:1], *(smallest.lines if smallest else ())]),
+        "The server ended because no memory was left for its KV cache"
+        + (f" with mem_fraction_static={said[1]}" if said else "")
+        + f"{on_ranks(found['rank'])}.{_advice(smallest, given)}",
+        launch.evidences([line, *(smallest.lines if smallest else ())]),
         cause="memory.kv_budget",
-        fix=fix,
-        ranks=tuple(one for one in rank_spread(ranks).split(", ") if one),
-        root=launch.evidence(lines[0]),
+        fix=raise_fraction(smallest, shown, given),
+        ranks=rank_list(found["rank"]),
+        root=launch.evidence(line),
         weight=2,
     )
+
+
+def _advice(smallest: Smallest | None, given: object) -> str:
+    """Return what the server's own advice, to raise the fraction, is worth here."""
+    if smallest is None:
+        return ""
+    if isinstance(given, float) and Fraction(given) > smallest.share.high:
+        return f" Its advice is not the whole of it: {given:g} is above the {smallest.text} that the weights need."
+    if smallest.impossible:
+        return " Its advice cannot be followed: no fraction below 1 leaves room."
+    if smallest.narrow:
+        return " Its advice can hardly be followed: the smallest fraction that works leaves too little beside the pools."
+    return " Its advice is right here: the fraction is too small for the weights."

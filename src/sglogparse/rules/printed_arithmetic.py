@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sglogparse._budget import printed_budgets
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._budget import wrong_budgets
+from sglogparse._launches import Launch, rank_list
 from sglogparse._report import Finding, Severity
 
 
@@ -25,22 +25,23 @@ def printed_arithmetic(launch: Launch) -> Iterator[Finding]:
         so rounding alone never raises this.
 
     Does not match:
-        Differences within the printed digits, or within the rounding of the fraction itself.
+        Differences within the printed digits, or within the rounding of the fraction itself. A rest that is smaller
+        than avail - reserved in a hybrid model, whose state pools come off it. Lines with nan or inf.
 
     What to do:
         Print avail, total and fraction as the stock code has them, and compare again.
     """
-    wrong = [(one, problems) for one in printed_budgets(launch) if (problems := one.disagreements())]
+    wrong = wrong_budgets(launch)
     if not wrong:
         return
-    first, problems = wrong[0]
+    _, problems = wrong[0]
+    more = len(wrong) - 1
     yield Finding(
         Severity.WARNING,
         f"The printed budget does not add up beyond rounding: {'; '.join(problems)}"
-        + (f" (and {len(wrong) - 1} more lines)" if len(wrong) > 1 else "")
+        + (f" (and {more} more line{'s' if more > 1 else ''})" if more else "")
         + ".",
         launch.evidences(one.line for one, _ in wrong),
         fix="do not conclude from this line; print the values that the stock formula uses",
-        ranks=tuple(one for one in rank_spread(one.rank for one, _ in wrong).split(", ") if one),
-        weight=1 if first.line else 0,
+        ranks=rank_list(one.rank for one, _ in wrong),
     )

@@ -8,12 +8,21 @@ import polars as pl
 
 from sglogparse._causes import cause_of
 from sglogparse._echoes import Role
-from sglogparse._faults import Fault, faults, stopped_at
-from sglogparse._launches import STANDS, Launch, rank_spread
+from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
+from sglogparse._launches import STANDS, Launch, first_line, on_ranks, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
-#: Exit codes that a shutdown or another process's death explains: SIGTERM, SIGQUIT, SIGINT.
-_EXPLAINED = (0, -15, -3, -2)
+#: Signals that a shutdown or another process's death explains: SIGTERM, SIGQUIT, SIGINT.
+_EXPLAINED = (-15, -3, -2)
+#: Signals that tell why: what they are called, and the cause.
+_SIGNALS = {
+    -9: ("SIGKILL, as the host's out-of-memory killer sends it", "memory.host"),
+    -11: ("SIGSEGV", "process.segfault"),
+    -6: ("SIGABRT", "process.segfault"),
+    -7: ("SIGBUS, as a full /dev/shm gives it", "process.segfault"),
+    -4: ("SIGILL", "process.segfault"),
+    -8: ("SIGFPE", "process.segfault"),
+}
 
 
 def process_died(launch: Launch) -> Iterator[Finding]:
@@ -21,7 +30,8 @@ def process_died(launch: Launch) -> Iterator[Finding]:
 
     What it finds:
         An exception that a scheduler, tokenizer, detokenizer or controller reports, a failed warm-up, a traceback
-        through the server's code after which nothing is served, and signals and exit codes of child processes.
+        through the server's code or a crash of native code after which nothing is served, and signals and exit
+        codes of child processes.
 
     Why it matters:
         One rank's death takes the others with it, and all of them print. The first root candidate over all ranks
@@ -32,7 +42,8 @@ def process_died(launch: Launch) -> Iterator[Finding]:
         guessed.
 
     Does not match:
-        An exception in one request, exceptions after a SIGTERM, exit code -15, another program's traceback.
+        An exception in one request, what happens after a SIGTERM, exit code -15, another program's traceback, and
+        helper processes that fail while the server goes on to serve.
 
     What to do:
         Look at the first fault alone. When only echoes are shown, look in the log of the rank, node or process
@@ -44,37 +55,37 @@ def process_died(launch: Launch) -> Iterator[Finding]:
     roots = [fault for fault in whole if fault.role is Role.ROOT] or [
         fault for fault in active if not fault.exceptions and not (whole and whole[0].line < fault.line)
     ]
-    if roots:
-        first = roots[0]
-        rest = [fault for fault in found if fault is not first]
-        more = [fault for fault in rest if fault.role is Role.ROOT]
-        yield _root(launch, first, more, [fault for fault in rest if fault.role is not Role.ROOT])
+    signal = _signal(launch)
+    if roots and not (signal and signal[0] < roots[0].line):
+        yield _root(launch, roots[0], [fault for fault in found if fault is not roots[0]])
+    elif signal:
+        yield _signalled(launch, *signal)
     elif whole:
         yield _only_echo(launch, whole)
     else:
-        yield from _signals(launch)
+        yield from _parent_only(launch)
 
 
-def _root(launch: Launch, first: Fault, more: list[Fault], echoes: list[Fault]) -> Finding:
+def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
+    more = [fault for fault in rest if fault.role is Role.ROOT]
     same = [fault for fault in more if fault.exceptions and fault.exceptions[-1:] == first.exceptions[-1:]]
     others = len(more) - len(same)
-    who = f"{first.process or 'The server'}{' on ' + first.rank if first.rank else ''}"
-    where = f" {STANDS[first.phase]}" if first.phase else ""
-    rest = []
+    echoes = len(rest) - len(more) + launch.frames["sigquit"].height
+    notes = []
     if same:
-        rest.append(f"the same on {rank_spread(fault.rank for fault in same) or f'{len(same)} more'}")
+        notes.append(f"the same on {rank_spread(fault.rank for fault in same) or f'{len(same)} more'}")
     if others:
-        rest.append(f"{others} other exception{'s' if others > 1 else ''} after it")
-    signals = launch.frames["sigquit"].height
-    repeated = len(echoes) + signals
-    if repeated:
-        rest.append(f"{repeated} echo{'es' if repeated > 1 else ''} of it")
+        notes.append(f"{others} other fault{'s' if others > 1 else ''} after it")
+    if echoes:
+        notes.append(f"{echoes} echo{'es' if echoes > 1 else ''} of it")
+    where = f" {STANDS[first.phase]}" if first.phase else ""
     return Finding(
         Severity.ERROR,
-        f"{who} died{where}: {first.headline}" + (f" ({', '.join(rest)})" if rest else ""),
+        f"{first.process or 'The server'}{on_ranks([first.rank])} died{where}: {first.headline}"
+        + (f" ({', '.join(notes)})" if notes else ""),
         launch.evidences([first.line, first.root_line]),
         cause=cause_of(list(first.exceptions), first.phase),
-        ranks=tuple(one for one in rank_spread([first.rank, *(fault.rank for fault in same)]).split(", ") if one),
+        ranks=rank_list([first.rank, *(fault.rank for fault in same)]),
         root=launch.evidence(first.root_line),
         weight=1,
     )
@@ -82,49 +93,78 @@ def _root(launch: Launch, first: Fault, more: list[Fault], echoes: list[Fault]) 
 
 def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
     first = echoes[0]
-    ranks = rank_spread(fault.rank for fault in echoes)
+    cause = cause_of(list(first.exceptions), first.phase)
+    ranks = [fault.rank for fault in echoes]
     return Finding(
         Severity.ERROR,
-        f"Only echoes of a fault are in this log: {first.headline} ({first.why})"
-        + (f", on {ranks}" if ranks else "")
-        + ".",
+        f"Only echoes of a fault are in this log: {first.headline} ({first.why}){on_ranks(ranks)}.",
         launch.evidences(fault.root_line for fault in echoes[:4]),
-        cause=cause_of(list(first.exceptions), first.phase),
+        cause="process.killed" if cause == "unknown" else cause,
         fix="look for the first exception in the logs of the other ranks, nodes and processes",
-        ranks=tuple(one for one in ranks.split(", ") if one),
+        ranks=rank_list(ranks),
         root=launch.evidence(first.root_line),
         weight=1,
     )
 
 
-def _signals(launch: Launch) -> Iterator[Finding]:
-    if stopped_at(launch) is not None:
+def _exits(launch: Launch) -> pl.DataFrame:
+    """Return the exit codes that the parent prints before it was asked to stop, and where they count.
+
+    The wording of 0.4.4 to 0.4.9 prints the status of waitpid (the signal in the low bits, the exit code above) for
+    any child, helpers too: it counts only when nothing is served after it, and an exit code only when the start
+    does not go on either.
+    """
+    frame = launch.frames["process_exit"].select("line", "exit_code", "pid", "process")
+    status = pl.col("pid").is_not_null() & pl.col("process").is_null()
+    code = pl.col("exit_code")
+    signal = code.mod(128)
+    decoded = pl.when(signal > 0).then(-signal).otherwise(code // 256)
+    stop = stopped_at(launch) or launch.last_line + 1
+    behind = pl.when(signal > 0).then(last_served(launch)).otherwise(last_progress(launch))
+    return frame.filter((pl.col("line") < stop) & (~status | (pl.col("line") > behind))).select(
+        "line", pl.when(status).then(decoded).otherwise(code).alias("code")
+    )
+
+
+def _signal(launch: Launch) -> tuple[int, int] | None:
+    """Return the first exit code that tells why a child ended, as (line, code)."""
+    telling = _exits(launch).filter(pl.col("code").is_in(list(_SIGNALS)))
+    return None if telling.is_empty() else telling.row(0)
+
+
+def _signalled(launch: Launch, line: int, code: int) -> Finding:
+    name, cause = _SIGNALS[code]
+    killed = cause == "memory.host"
+    return Finding(
+        Severity.ERROR,
+        f"A child process ended with exit code {code} ({name}), and the log shows no earlier fault.",
+        launch.evidences([line]),
+        cause=cause,
+        fix="look at the host: `dmesg -T | grep -i oom`"
+        if killed
+        else "look for a native stack or a core dump",
+        root=launch.evidence(line),
+        weight=1,
+    )
+
+
+def _parent_only(launch: Launch) -> Iterator[Finding]:
+    """Yield what the parent says of a child's end, when nothing says why."""
+    stop = stopped_at(launch) or launch.last_line + 1
+    exits = _exits(launch).filter(~pl.col("code").is_in([0, *_EXPLAINED]) | pl.col("code").is_null())
+    quits = launch.frames["sigquit"].filter(pl.col("line") < stop)
+    lines = [first for frame in (quits, exits) if (first := first_line(frame)) is not None]
+    if not lines:
         return
-    exits = launch.frames["process_exit"].filter(~pl.col("exit_code").is_in(_EXPLAINED) & pl.col("exit_code").is_not_null())
-    dead = launch.frames["process_exit"].filter(pl.col("exit_code").is_null() | (pl.col("exit_code") == -3))
-    quits = launch.frames["sigquit"]
-    if not exits.is_empty():
-        line, code = exits.select("line", "exit_code").row(0)
-        killed = code == -9
-        yield Finding(
-            Severity.ERROR,
-            f"A child process ended with exit code {code}"
-            + (" (SIGKILL, as the host's out-of-memory killer sends it)" if killed else "")
-            + ", and the log shows no earlier fault.",
-            launch.evidences([line]),
-            cause="memory.host" if killed else "process.killed",
-            fix="look at the host: `dmesg -T | grep -i oom`" if killed else "look in the log of the child process",
-            root=launch.evidence(line),
-            weight=1,
-        )
-    elif not quits.is_empty() or not dead.is_empty():
-        line = (quits if not quits.is_empty() else dead)["line"][0]
-        yield Finding(
-            Severity.ERROR,
-            "A child process failed, and this log shows only the parent's echo of it, not the reason.",
-            launch.evidences([line]),
-            cause="process.killed",
-            fix="look for the first exception in the logs of the ranks and child processes",
-            root=launch.evidence(line),
-            weight=1,
-        )
+    line = min(lines)
+    coded = exits.filter(pl.col("code").is_not_null())
+    said = f" (exit code {coded['code'][0]})" if not coded.is_empty() else ""
+    yield Finding(
+        Severity.ERROR,
+        f"A child process failed{said}, and this log shows only the parent's echo of it, not the reason.",
+        launch.evidences([line, *coded["line"][:1]]),
+        cause="process.killed",
+        fix="look for the first exception in the logs of the ranks and child processes",
+        root=launch.evidence(line),
+        weight=1,
+    )

@@ -7,10 +7,16 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._launches import Launch, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
-_BUDGET = ("avail", "total", "fraction", "cell_size", "max_tokens")
+#: What ranks of one group print alike: its name, the event, the fields.
+_ALIKE = (
+    ("budget", "profile_max_num_token", ("avail", "total", "fraction", "cell_size", "max_tokens")),
+    ("KV pool", "kv_cache", ("num_tokens",)),
+)
+#: The numbers of each line of a rank.
+_Numbers = tuple[tuple[object, ...], ...]
 
 
 def rank_budget_differs(launch: Launch) -> Iterator[Finding]:
@@ -28,61 +34,54 @@ def rank_budget_differs(launch: Launch) -> Iterator[Finding]:
         One line of the majority, and the lines of the ranks that differ.
 
     Does not match:
-        Pipeline stages (they hold different layers), DP groups, a launch with one rank, and servers in which one
-        rank allocates several pools while the others' lines are missing.
+        Pipeline stages (they hold different layers), DP groups, a launch with one rank, and a rank that prints fewer
+        lines than its peers.
 
     What to do:
         Check that these ranks run the same source and arguments, and that nothing else uses their devices.
     """
-    for kind, columns in (("profile_max_num_token", _BUDGET), ("kv_cache", ("num_tokens",))):
-        frame = launch.frames[kind].filter(pl.col("rank").is_not_null() & pl.col("tp").is_not_null())
-        if kind == "kv_cache":
-            frame = frame.filter(pl.col("num_tokens").is_not_null())
-        for _, group in frame.partition_by(["dp", "pp"], as_dict=True, maintain_order=True).items():
-            yield from _differing(launch, group, columns)
+    for what, kind, columns in _ALIKE:
+        frame = launch.frames[kind].drop_nulls(["rank", "tp", *columns])
+        for group in frame.partition_by("dp", "pp", maintain_order=True):
+            yield from _differing(launch, what, columns, group)
 
 
-def _differing(launch: Launch, group: pl.DataFrame, columns: tuple[str, ...]) -> Iterator[Finding]:
-    prints: dict[str, tuple[tuple[object, ...], ...]] = {}
-    lines: dict[str, list[int]] = {}
-    for rank, rows in group.partition_by("rank", as_dict=True, maintain_order=True).items():
-        name = str(rank[0])
-        prints[name] = tuple(rows.select(columns).iter_rows())
-        lines[name] = rows["line"].to_list()
-    most = max(len(one) for one in prints.values())
-    full = {rank: one for rank, one in prints.items() if len(one) == most}
-    common, count = Counter(full.values()).most_common(1)[0]
-    odd = [rank for rank, one in full.items() if one != common]
-    if not odd or count <= len(odd):
-        if len(set(full.values())) <= 1:
-            return
-        odd = list(full)
-        message = f"The ranks print {len(set(full.values()))} different budgets ({_values(columns, full[odd[0]], full)})."
-        evidence = [lines[rank][0] for rank in odd]
+def _differing(
+    launch: Launch, what: str, columns: tuple[str, ...], group: pl.DataFrame
+) -> Iterator[Finding]:
+    ranks = {rows["rank"][0]: rows for rows in group.partition_by("rank", maintain_order=True)}
+    most = max(rows.height for rows in ranks.values())
+    prints: dict[str, _Numbers] = {
+        rank: tuple(rows.select(columns).iter_rows()) for rank, rows in ranks.items() if rows.height == most
+    }
+    common, count = Counter(prints.values()).most_common(1)[0]
+    odd = [rank for rank, numbers in prints.items() if numbers != common]
+    if not odd:
+        return
+    peer = next(rank for rank, numbers in prints.items() if numbers == common)
+    several = len(odd) > 1
+    if count > len(odd):
+        said = f"{rank_spread(odd)} {'print' if several else 'prints'} another {what}"
+        said += f" than {'their' if several else 'its'} {count} peers"
     else:
-        peer = next(rank for rank, one in full.items() if one == common)
-        message = (
-            f"{rank_spread(odd)} prints another budget than its {count} peers: "
-            f"{_values(columns, common, {rank: full[rank] for rank in odd})}."
-        )
-        evidence = [lines[peer][0], *(line for rank in odd for line in lines[rank])]
+        said, odd = f"The ranks print {len(set(prints.values()))} different {what}s", list(prints)
+    differences = _differences(columns, common, {rank: prints[rank] for rank in odd})
     yield Finding(
         Severity.WARNING,
-        message,
-        launch.evidences(evidence),
+        f"{said}: {', '.join(differences[:4])}"
+        + (f" and {len(differences) - 4} more" if len(differences) > 4 else "")
+        + ".",
+        launch.evidences([ranks[peer]["line"][0], *(line for rank in odd for line in ranks[rank]["line"])]),
         fix="check that these ranks run the same source and arguments, and what else uses their devices",
-        ranks=tuple(odd),
+        ranks=rank_list(odd),
     )
 
 
-def _values(
-    columns: tuple[str, ...],
-    common: tuple[tuple[object, ...], ...],
-    others: dict[str, tuple[tuple[object, ...], ...]],
-) -> str:
-    parts = []
-    for place in range(len(common)):
-        for index, column in enumerate(columns):
-            differing = {rank: one[place][index] for rank, one in others.items() if one[place][index] != common[place][index]}
-            parts += [f"{rank} has {column}={value} against {common[place][index]}" for rank, value in differing.items()]
-    return ", ".join(parts[:4]) + (f" and {len(parts) - 4} more" if len(parts) > 4 else "")
+def _differences(columns: tuple[str, ...], common: _Numbers, others: dict[str, _Numbers]) -> list[str]:
+    return [
+        f"{rank} has {column}={value} against {usual}"
+        for place, line in enumerate(common)
+        for index, (column, usual) in enumerate(zip(columns, line, strict=True))
+        for rank, numbers in others.items()
+        if (value := numbers[place][index]) != usual
+    ]

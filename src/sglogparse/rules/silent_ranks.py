@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._faults import faults
+from sglogparse._launches import Launch, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
 
@@ -44,13 +45,15 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
     silent = sorted(expected - spoke)
     if not silent or len(spoke) < 2:
         return
-    names = rank_spread(f"TP{tp}" for tp in silent)
+    names = [f"TP{tp}" for tp in silent]
+    # "Init torch distributed ends" needs all ranks; before it, the silent ones may only be late
+    early = "weight loading" not in launch.reached and not faults(launch)
     yield Finding(
-        Severity.INFO if launch.serves is not None else Severity.WARNING,
-        f"{len(silent)} of {own} ranks are silent: {names} (tp_size={size}"
+        Severity.INFO if early or launch.serves is not None else Severity.WARNING,
+        f"{len(silent)} of {own} ranks are silent: {rank_spread(names)} (tp_size={size}"
         + (f" over {count} nodes" if count > 1 else "")
         + ").",
         launch.evidences([int(launch.frames["server_args"]["line"][0]), *speaking["line"][:4]]),
-        fix=f"get the lines of {names}; the first fault may be there",
-        ranks=tuple(names.split(", ")),
+        fix=f"get the lines of {rank_spread(names)}; the first fault may be there",
+        ranks=rank_list(names),
     )

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._echoes import Role
+from sglogparse._faults import faults
+from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 
@@ -18,31 +20,42 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
 
     Why it matters:
         A forward pass, a collective or a transfer is stuck. The process is then killed, so what follows is echo.
+        A soft watchdog only reports, and when an exception came first the watchdog only follows from it: those are
+        warnings.
 
     Evidence:
         The first watchdog line and the ranks that print one.
 
     Does not match:
-        Soft watchdogs (they only report: a warning), and the watchdog of a process group.
+        Notices of a watchdog that is set up, the limit among the arguments, and the watchdog of a process group
+        (P001).
 
     What to do:
-        Find the rank that stopped first (its stack is in the dump that follows) and what it waits for.
+        Find the rank that stopped first (its stack is in the dump beside the line, where one was made) and what it
+        waits for.
     """
     frame = launch.frames["watchdog_timeout"]
     if frame.is_empty():
         return
     hard = frame.filter(~pl.col("soft").fill_null(False))
     shown = hard if not hard.is_empty() else frame
-    ranks = rank_spread(shown["rank"])
-    line = int(shown["line"][0])
-    limit = shown["watchdog_limit"][0]
+    line, limit = int(shown["line"][0]), shown["watchdog_limit"][0]
+    earlier = any(fault.role is Role.ROOT and fault.line < line for fault in faults(launch))
+    fatal = not hard.is_empty() and not earlier
+    if fatal:
+        note = ""
+    elif earlier:
+        note = " after the first fault"
+    else:
+        note = ", softly: it only reports"
+    goes_on = hard.is_empty() and launch.serves_after(int(shown["line"][-1])) is not None
     yield Finding(
-        Severity.ERROR if not hard.is_empty() else Severity.WARNING,
-        f"No progress for {limit:g} s: the watchdog fired" + (f" on {ranks}." if ranks else "."),
+        Severity.ERROR if fatal else Severity.WARNING,
+        f"No progress for {limit:g} s: the watchdog fired{on_ranks(shown['rank'])}{note}.",
         launch.evidences([line]),
-        cause="hang.watchdog",
-        fix="find the rank that stopped first; its stack is in the dump that follows the line",
-        ranks=tuple(one for one in ranks.split(", ") if one),
-        root=launch.evidence(line) if not hard.is_empty() else None,
+        cause=None if earlier or goes_on else "hang.watchdog",
+        fix="find the rank that stopped first: its stack is in the dump beside this line, where one was made",
+        ranks=rank_list(shown["rank"]),
+        root=launch.evidence(line) if fatal else None,
         weight=2,
     )
