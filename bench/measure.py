@@ -134,8 +134,8 @@ def bag_reader(bag: Bag, event: EventPlan) -> Reader:
         parts = message[begin.end() : -1 if message.endswith((",", ".")) else None].split(", ")
         expected, extra = len(row) + len(parts), []
         for part in parts:
-            key, _, value = part.partition(mark)
-            if key in keys:
+            key, marked, value = part.partition(mark)
+            if marked and key in keys:
                 name, convert = keys[key]
                 try:
                     row[name] = convert(value)

@@ -133,7 +133,11 @@ def _end(avail):
 
 def test_the_fraction_takes_the_smallest_of_all_ranks(tmp_path):
     lines = []
-    for rank, total, avail in (("TP0", "80.10", "20.30"), ("TP1", "80.00", "20.40"), ("TP2", "80.20", "20.00")):
+    for rank, total, avail in (
+        ("TP0", "80.10", "20.30"),
+        ("TP1", "80.00", "20.40"),
+        ("TP2", "80.20", "20.00"),
+    ):
         lines += [
             f"[2025-01-01 00:00:00 {rank}] Load weight begin. avail mem={total} GB",
             f"[2025-01-01 00:00:09 {rank}] {_end(avail)}",
@@ -152,8 +156,17 @@ def test_a_draft_model_counts_where_it_loads_before_the_pools(tmp_path, pool, av
     assert (smallest.total, smallest.avail) == ("80.00", avail)
 
 
-def test_without_numbers_there_is_no_fraction(tmp_path):
-    assert smallest_fraction(_launch(tmp_path, "Load weight begin.", _end("9.00"))) is None
+def test_used_and_left_make_the_total(tmp_path):
+    smallest = smallest_fraction(_launch(tmp_path, "Load weight begin.", _end("9.00")))
+    assert (smallest.avail, smallest.total, smallest.lines) == ("9.00", "10.00", (2,))
+    # each of the two was rounded
+    assert smallest.share.low <= 1 - Fraction("8.995") / Fraction("9.99")
+    assert smallest.share.high >= 1 - Fraction("9.005") / Fraction("10.01")
+
+
+@pytest.mark.parametrize("end", ["Load weight end. type=M, avail mem=9.00 GB", "Load weight end. type=M"])
+def test_without_numbers_there_is_no_fraction(tmp_path, end):
+    assert smallest_fraction(_launch(tmp_path, "Load weight begin.", end)) is None
 
 
 CAPPED = "max_total_tokens=9 is larger than the profiled value -5. Use the profiled value instead."
@@ -185,8 +198,8 @@ def test_a_draft_worker_profiles_behind_the_pools(tmp_path, lines, draft):
         ("speculative_algorithm='NGRAM'", None),
         (
             "speculative_algorithm='EAGLE', speculative_num_steps=3, speculative_eagle_topk=1, "
-            "speculative_num_draft_tokens=4, max_running_requests=5000",
-            5000 * 7 + 100,
+            "speculative_num_draft_tokens=4, max_running_requests=48",
+            48 * 7 + 100,
         ),
     ],
 )

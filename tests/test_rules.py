@@ -146,12 +146,10 @@ FIX = (
     "needs --mem-fraction-static above 0.770 (0.55 given: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB); "
     "each +0.01 adds 0.94 GiB = 14368 tokens"
 )
-NEGATIVE = (
-    "The KV token budget is negative: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB, max_tokens=-314887."
-)
+NEGATIVE = "The KV token budget is negative: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB, max_tokens=-314887."
 PATCHED = (
-    "3 lines that no release prints on TP0, TP6-TP7: patched source. The printed numbers agree with the stock "
-    "formula within rounding: the print did not change the outcome."
+    "3 lines that no release prints on TP0, TP6-TP7: patched source. The printed numbers agree with the "
+    "stock formula within rounding: the print did not change the outcome."
 )
 
 
@@ -163,7 +161,13 @@ def _case(name):
 def test_the_healthy_start():
     chief, found = _case("baseline_clean.log")
     assert chief.summary == "ready: the server serves and the log shows no fault"
-    assert (chief.outcome.value, chief.cause, chief.root, chief.fix, found) == ("ready", "none", None, None, {})
+    assert (chief.outcome.value, chief.cause, chief.root, chief.fix, found) == (
+        "ready",
+        "none",
+        None,
+        None,
+        {},
+    )
 
 
 def test_the_negative_budget():
@@ -193,9 +197,9 @@ def test_the_negative_budget_that_allocated():
     chief, found = _case("negative_budget_with_kv.log")
     assert list(found) == ["M002", "E002"]
     assert found["M002"].message == (
-        "TP0 prints a budget of -314887 tokens (line 49), and yet a KV cache of 10.42 GiB was allocated (line 52): "
-        "both cannot be true of one start. By its own numbers the allocation implies mem_fraction_static = 0.880, "
-        "not 0.55."
+        "TP0 prints a budget of -314887 tokens (line 49), and yet a KV cache of 10.42 GiB was allocated "
+        "(line 52): both cannot be true of one start. By its own numbers the allocation implies "
+        "mem_fraction_static = 0.880, not 0.55."
     )
     assert found["M002"].ranks == ("TP0", "TP6", "TP7")
     assert [one.line for one in found["M002"].evidence] == [49, 50, 51, 52, 58, 59, 99]

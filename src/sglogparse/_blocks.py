@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -173,6 +173,7 @@ def _split(run: list[tuple[int, str, bool]]) -> list[Block]:
     """Split a run into tracebacks: where each begins, goes on (a chain), and ends."""
     blocks: list[Block] = []
     state = _State.OUT
+    framed = False  # the traceback that is open has frames
     for index, (row, text, headed) in enumerate(run):
         shape = _shape(text)
         if shape is _Shape.BAR and state is not _State.OUT:
@@ -181,16 +182,17 @@ def _split(run: list[tuple[int, str, bool]]) -> list[Block]:
             state = _State.OUT
         if state is _State.RAISED and shape in (_Shape.BEGIN, _Shape.FRAME, _Shape.EXCEPTION, _Shape.FOREIGN):
             state = _State.OUT
-        if state is _State.STACK and shape is _Shape.BEGIN and any(map(_FRAME_LINE.match, blocks[-1].texts)):
+        if state is _State.STACK and shape is _Shape.BEGIN and framed:
             state = _State.OUT
         opens = shape in (_Shape.BEGIN, _Shape.FRAME, _Shape.EXCEPTION) or (headed and index == 0)
         if state is _State.OUT:
             if not opens:
                 continue
             blocks.append(Block())
+            framed = False
             state = _State.RAISED if shape is _Shape.EXCEPTION else _State.STACK
         elif shape is _Shape.CHAIN:
-            state = _State.STACK
+            state, framed = _State.STACK, False
         elif state is _State.STACK:
             if shape is _Shape.EXCEPTION or (shape is _Shape.PLAIN and _RAISED.match(text)):
                 state = _State.RAISED
@@ -199,6 +201,7 @@ def _split(run: list[tuple[int, str, bool]]) -> list[Block]:
                 continue
         elif shape is _Shape.BLANK:
             state = _State.GAP
+        framed |= shape is _Shape.FRAME
         blocks[-1].add(row, text)
     for block in blocks:
         while len(block.texts) > 1 and not block.texts[-1]:
@@ -234,10 +237,10 @@ def _lark() -> Lark:
     return Lark(grammar_text("traceback.lark"), parser="lalr", lexer="basic", start="block")
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _parse(text: str) -> dict[str, Any]:
     """Parse a block with Lark; equal blocks (the same fault on many ranks) are parsed once."""
-    from lark import Tree
+    from lark import Token, Tree
     from lark.exceptions import UnexpectedInput
 
     begun = _BEGIN in text.split("\n", 1)[0]
@@ -253,13 +256,13 @@ def _parse(text: str) -> dict[str, Any]:
                 if child.type == "BEGIN" and raised:
                     stack = []
                 continue
-            first, *rest = child.children
+            first, *rest = [token for token in child.children if isinstance(token, Token)]
             if child.data == "frame":
                 stack.append(_stack_frame(first, rest))
             else:
                 name, _, message = str(first).rstrip("\n").partition(":")
                 message = "\n".join([message.strip(), *(str(line).rstrip("\n") for line in rest)]).strip()
-                raised.append((name, message, first.line - 1))
+                raised.append((name, message, (first.line or 1) - 1))
     return {"begun": begun, "raised": raised, "stack": stack}
 
 

@@ -6,8 +6,8 @@
 
 Source: profile_max_num_token in model_executor/model_runner.py (0.2.0 to 0.5.6), and its heirs
 model_runner_kv_cache_mixin.py (0.5.7 to 0.5.15) and mem_cache/kv_cache_configurator.py (0.5.16 and later).
-`total` and `avail` are minima over the ranks. From the budget follows the smallest fraction at which any token
-fits: rest > 0 exactly when mem_fraction_static > 1 - avail / total.
+`total` and `avail` are minima over the ranks. From the budget follows the smallest fraction at which any
+token fits: rest > 0 exactly when mem_fraction_static > 1 - avail / total.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Printed:
         return str(1 - Decimal(self.text["fraction"]))
 
     def fraction(self) -> Interval:
-        """Return the fraction that the server computed with: exact as a repr prints it, or rounded to its digits.
+        """Return the fraction that the server computed with: exact from a repr, or rounded to its digits.
 
         A format of one decimal is not used for a fraction: "0.8" is exactly that.
         """
@@ -83,8 +83,8 @@ class Printed:
             tokens = (rest * Interval.exactly(GIB) / cell).floor()
             if not tokens.meets(Interval.exactly(self.text["max_tokens"])):
                 wrong.append(
-                    f"max_tokens={self.text['max_tokens']}, but {self.text['rest']} GiB / {self.text['cell_size']} "
-                    f"bytes = {tokens.text(0)}"
+                    f"max_tokens={self.text['max_tokens']}, but {self.text['rest']} GiB / "
+                    f"{self.text['cell_size']} bytes = {tokens.text(0)}"
                 )
         return wrong
 
@@ -117,7 +117,7 @@ def is_plain(launch: Launch) -> bool:
 
 
 def wrong_budgets(launch: Launch) -> list[tuple[Printed, list[str]]]:
-    """Return the instrumentation lines whose numbers do not follow from each other, each with what is wrong."""
+    """Return the instrumentation lines that do not add up, each with what is wrong."""
     pools = has_state_pools(launch)
     return [
         (one, wrong) for one in printed_budgets(launch) if (wrong := one.disagreements(state_pools=pools))
@@ -153,9 +153,10 @@ class Smallest:
 def smallest_fraction(launch: Launch) -> Smallest | None:
     """Return the smallest workable fraction, from the numbers that the log prints; None when it lacks them.
 
-    The instrumentation line is the best source (three decimals, minima over the ranks); else the smallest "Load
-    weight begin" and "Load weight end" of the ranks: of each rank the first begin, and the last end before its
-    pools (a draft model loads before them in 0.5.14 and later, and behind them in older releases).
+    The instrumentation line is the best source (three decimals, minima over the ranks); else the smallest
+    "Load weight begin" and "Load weight end" of the ranks: of each rank the first begin, and the last end
+    before its pools (a draft model loads before them in 0.5.14 and later, and behind them in older releases).
+    Without a begin, what the end prints as used and as left makes the total.
     """
     budgets = [one for one in printed_budgets(launch) if one.interval("total").low > 0]
     if budgets:
@@ -171,17 +172,26 @@ def smallest_fraction(launch: Launch) -> Smallest | None:
         .filter(pl.col("pool").is_null() | (pl.col("line") < pl.col("pool")))
         .unique("rank", keep="last", maintain_order=True)
     )
-    if begin.is_empty() or end.is_empty():
+    if end.is_empty():
         return None
-    lines = [int(frame.sort("avail_mem", "line")["line"][0]) for frame in (begin, end)]
-    total = launch.printed("load_weight_begin", lines[:1])[0]["avail_mem"]
-    avail = launch.printed("load_weight_end", lines[1:])[0]["avail_mem"]
-    return _smallest(avail, total, tuple(lines)) if Interval.printed(total).low > 0 else None
+    left = launch.printed("load_weight_end", [end.sort("avail_mem", "line")["line"][0]])[0]
+    if not begin.is_empty():
+        before = launch.printed("load_weight_begin", [begin.sort("avail_mem", "line")["line"][0]])[0]
+        return _smallest(left["avail_mem"], before["avail_mem"], (before["line"], left["line"]))
+    if left.get("mem_usage") is None:
+        return None
+    avail, usage = left["avail_mem"], left["mem_usage"]
+    whole = Interval.printed(avail) + Interval.printed(usage)
+    return _smallest(avail, str(Decimal(avail) + Decimal(usage)), (left["line"],), whole)
 
 
-def _smallest(avail: str, total: str, lines: tuple[int, ...]) -> Smallest:
-    share = Interval.exactly(1) - Interval.printed(avail) / Interval.printed(total)
-    return Smallest(share, avail, total, lines)
+def _smallest(
+    avail: str, total: str, lines: tuple[int, ...], whole: Interval | None = None
+) -> Smallest | None:
+    whole = whole or Interval.printed(total)
+    if whole.low <= 0:
+        return None
+    return Smallest(Interval.exactly(1) - Interval.printed(avail) / whole, avail, total, lines)
 
 
 def step_gain(total: str, cell_size: str | None) -> str:
@@ -228,8 +238,8 @@ class Negative:
 def negative_budgets(launch: Launch) -> list[Negative]:
     """Return the lines with a budget of zero or less, and whether a draft worker printed them.
 
-    A draft worker profiles after the target's pools were built. Where the pool lines are missing (they are printed
-    by one rank, or the log is an excerpt), a capture that goes on afterwards tells the same.
+    A draft worker profiles after the target's pools were built. Where the pool lines are missing (they are
+    printed by one rank, or the log is an excerpt), a capture that goes on afterwards tells the same.
     """
     sources = (("profile_max_num_token", "max_tokens"), ("max_total_tokens_capped", "profiled_tokens"))
     rows = sorted(
@@ -258,7 +268,7 @@ def negative_budgets(launch: Launch) -> list[Negative]:
 
 
 def allocated_after(launch: Launch, one: Negative) -> int | None:
-    """Return the line behind a negative budget on which the same rank allocates a KV cache; None without one."""
+    """Return the first line behind a negative budget on which its rank allocates a KV cache."""
     pools = launch.frames["kv_cache"]
     return first_line(pools.filter(pl.col("rank").eq_missing(one.rank) & (pl.col("line") > one.line)))
 
@@ -276,4 +286,4 @@ def draft_headroom(launch: Launch) -> int | None:
     requests = launch.argument("max_running_requests") or _MOST_REQUESTS
     if not all(isinstance(one, int) for one in (steps, width, drafts, requests)):
         return None
-    return int(max(requests, _MOST_REQUESTS) * (steps * width + drafts) + 100)
+    return int(requests * (steps * width + drafts) + 100)

@@ -1,7 +1,7 @@
 """From an exception to a cause: a table of recognisers, each with its evidence.
 
-The ids are those of the list of causes. A recogniser looks at the exception's text, and where the text alone does
-not decide (memory), at the phase. What nothing recognises is `unknown`: a guess is worse than no answer.
+The ids are those of the list of causes. A recogniser looks at the exception's text, and where the text alone
+does not decide (memory), at the phase. What nothing recognises is `unknown`: a guess is worse than no answer.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -217,7 +216,7 @@ def export(
     With one --frame, OUTPUT is a file whose ending gives the format. Otherwise it is a folder, and each
     frame that has rows becomes a file in it.
     """
-    from sglogparse._query import tables_of
+    from sglogparse._query import encoded, tables_of
 
     one_file = len(set(names)) == 1 and output.suffix in _ENDINGS
     if output.suffix and not one_file and not output.is_dir():
@@ -233,14 +232,11 @@ def export(
         _note("nothing written: the log is empty")
     for name in chosen:
         path = output if one_file else output / f"{name}.{kind}"
-        _write(tables[name], path.suffix[1:], path)
+        _write(encoded(tables[name], path.suffix[1:]), path)
         _note(f"{path}: {tables[name].height} row{'' if tables[name].height == 1 else 's'}")
 
 
-def _write(table: pl.DataFrame, kind: str, path: Path) -> None:
-    from sglogparse._query import encoded
-
-    data = encoded(table, kind)
+def _write(data: bytes, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -280,23 +276,22 @@ def query(arguments: tuple[str, ...], kind: str | None, output: Path | None, sho
         raise click.UsageError("parquet is not for a terminal: name a file with --output")
     *logs, sql = arguments
     table = run_query(logs, sql, show_secrets=show_secrets)
-    if kind == "table":
-        _print_table(table)
-    elif output is not None:
-        _write(table, kind, output)
-    elif terminal:
-        _print("\n".join(plain(line) for line in encoded(table, kind).decode().rstrip("\n").split("\n")))
+    data = f"{_table(table)}\n".encode() if kind == "table" else encoded(table, kind)
+    if output is not None:
+        _write(data, output)
+    elif terminal or kind == "table":
+        _print("\n".join(map(plain, data.decode().rstrip("\n").split("\n"))))
     else:
-        _print(encoded(table, kind))
+        _print(data)
 
 
-def _print_table(table: pl.DataFrame) -> None:
+def _table(table: pl.DataFrame) -> str:
     from sglogparse.render.table import render_frame
 
     text, notes = render_frame(table, _width())
-    _print(text)
     for note in notes:
         _note(note)
+    return text
 
 
 @main.command()
@@ -314,13 +309,13 @@ def explain(code: str) -> None:
 
 def _filled(doc: str, width: int) -> str:
     """Wrap each paragraph of a docstring, keeping its indent."""
+    from sglogparse.render._wrap import wrap
+
     out = []
     for indent, lines in groupby(doc.splitlines(), key=lambda line: line[: len(line) - len(line.lstrip())]):
         for blank, part in groupby(lines, key=lambda line: not line.strip()):
             text = " ".join(line.strip() for line in part)
-            out.append(
-                "" if blank else textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
-            )
+            out += [""] if blank else wrap(text, width, first=indent, rest=indent)
     return "\n".join(out)
 
 
@@ -353,8 +348,11 @@ def _print(data: str | bytes) -> None:
     A reader that has gone (head, a pager) is no error, and no reason for another exit code.
     """
     try:
-        # colour was decided before: what is here is to be written as it is
-        click.echo(data, nl=isinstance(data, str), color=True)
+        # not click.echo, which takes out the colours, and writes UTF-8 where the terminal has asked for ASCII
+        if isinstance(data, bytes):
+            sys.stdout.buffer.write(data)
+        else:
+            sys.stdout.write(f"{data}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         _hush(sys.stdout)

@@ -1,7 +1,7 @@
 """The role of a fault line: what began a failure, and what only repeats it.
 
-A process that dies takes others with it, and each of them prints. The table says which lines follow from a fault
-elsewhere, and why; everything else that ends a process is a candidate for the first fault.
+A process that dies takes others with it, and each of them prints. The table says which lines follow from a
+fault elsewhere, and why; everything else that ends a process is a candidate for the first fault.
 """
 
 from __future__ import annotations

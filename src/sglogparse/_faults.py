@@ -30,12 +30,14 @@ _FATAL = (
 )
 #: Words by which native code, other loggers and shells speak of the end of a process.
 _GRAVE = (
-    r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled$|CUDA error|HIP error"
-    r"|HSA_STATUS_ERROR|NCCL error|hit an exception|out of memory|Watchdog caught|NVSHMEM.*(?:failed|error)"
+    r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled$"
+    r"|CUDA error|HIP error|HSA_STATUS_ERROR|NCCL error"
+    r"|hit an exception|out of memory|Watchdog caught|NVSHMEM.*(?:failed|error)"
 )
 #: Words that speak of some failure; many of them are harmless.
 _FAILURE = (
-    r"\[ERROR\]|\bERROR\b|Error\b|\berror\b|\b[Ff]ail(?:ed|s|ure)?\b|[Ee]xception\b|\b[Tt]imed out\b|[Tt]imeout\b"
+    r"\[ERROR\]|\bERROR\b|Error\b|\berror\b|\b[Ff]ail(?:ed|s|ure)?\b|[Ee]xception\b"
+    r"|\b[Tt]imed out\b|[Tt]imeout\b"
     r"|Unable to|refused|File \\?\"[^\"]+\", line [0-9]+|not supported|unsupported"
 )
 _HARMLESS = (
@@ -86,8 +88,9 @@ class Fault:
 def faults(launch: Launch) -> list[Fault]:
     """Return the faults of a launch in the order of their lines.
 
-    A bare traceback, and a line of native code, count when nothing is served after them: one request's exception
-    does not end a server. The traceback must run through the server's code: another program's is not the server's.
+    A bare traceback, and a line of native code, count when nothing is served after them: one request's
+    exception does not end a server. The traceback must run through the server's code: another program's is
+    not the server's.
     """
     served = last_served(launch)
     frame = launch.frames["traceback"]
@@ -100,7 +103,9 @@ def faults(launch: Launch) -> list[Fault]:
         for row in blocks.iter_rows(named=True)
         if row["reported"] or (_is_server_fault(row, served) and not _is_dump(launch, row["line"]))
     ]
-    alone = report.filter(~report["line"].is_in(frame["line"].to_list())).select("line", "rank", "process_name")
+    alone = report.filter(~report["line"].is_in(frame["line"].to_list())).select(
+        "line", "rank", "process_name"
+    )
     found += [replace(_of_line(launch, line, rank), process=name) for line, rank, name in alone.iter_rows()]
     found += [_of_line(launch, line, None, *texts) for line, texts in _fatal_lines(launch)]
     stop = stopped_at(launch)
@@ -211,7 +216,8 @@ def _phase_of(stack: list[dict[str, Any]]) -> str | None:
 def trouble(launch: Launch, *, grave: bool) -> list[int]:
     """Return the lines that speak of a failure no rule understands: with them, silence is not health.
 
-    With `grave`, only words that mean the end of a process; else any word of failure that is not known as harmless.
+    With `grave`, only words that mean the end of a process; else any word of failure that is not known as
+    harmless.
     """
     message = pl.col("message")
     words = message.str.contains(_GRAVE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,8 @@ SERVER_ARG_SCHEMA: dict[str, pl.DataType] = {
     "name": pl.String(),
     "value": pl.String(),
 }
+
+_MOST_DIGITS = 4000
 
 
 class Arguments(NamedTuple):
@@ -53,6 +56,8 @@ def parse_server_args(text: str) -> Arguments:
         return Arguments(_arguments(_lark().parse(text)), False)
     except UnexpectedInput:
         pass
+    except RecursionError:
+        return Arguments({}, True)  # nested deeper than any argument: nothing in it can be trusted
     # Cut: close the list at its last commas until it parses.
     close = "}" if text.startswith("{") else ")"
     end = len(text)
@@ -79,8 +84,7 @@ def _value(tree: Tree[Any]) -> Any:  # noqa: ANN401 - a repr can hold anything
     if kind == "string":
         return ast.literal_eval(str(children[0]))
     if kind == "number":
-        text = str(children[0])
-        return float(text) if any(mark in text.lower() for mark in (".", "e", "inf", "nan")) else int(text)
+        return _number(str(children[0]))
     if kind == "constant":
         return {"None": None, "True": True, "False": False}[str(children[0])]
     if kind in ("opaque", "name"):
@@ -98,6 +102,14 @@ def _value(tree: Tree[Any]) -> Any:  # noqa: ANN401 - a repr can hold anything
                 values[str(position)] = _value(argument.children[0])
         return values
     return [_value(child) for child in children]
+
+
+def _number(text: str) -> int | float | str:
+    """Return a number; one that JSON or Python cannot hold stays as printed."""
+    if any(mark in text.lower() for mark in (".", "e", "inf", "nan")):
+        value = float(text)
+        return value if math.isfinite(value) else text
+    return int(text) if len(text) <= _MOST_DIGITS else text
 
 
 def read_server_args(frame: pl.DataFrame) -> pl.DataFrame:

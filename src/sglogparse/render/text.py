@@ -58,6 +58,7 @@ class _Page:
     ) -> None:
         """Add a text, made plain and wrapped; a style with a label's length is for the label only."""
         start = len(self.text)
+        text = text[: most * self._width + 1] if most else text  # a line of a log can be as long as it likes
         for line in wrap(plain(text), self._width, first=first, rest=rest, most=most):
             self.text.append(line, None if label else style)
             self.text.append("\n")

@@ -2,7 +2,8 @@
 
     a rule: Launch -> findings        no I/O, no clock, no globals; same frames in, same findings out
 
-A code is never used for another rule. To add a rule: its file here, one line in RULES, a bad and a good fixture.
+A code is never used for another rule. To add a rule: its file here, one line in RULES, a bad and a good
+fixture.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from sglogparse._launches import Launch
 from sglogparse._report import Finding
 from sglogparse.rules.graph_capture_failed import graph_capture_failed
 from sglogparse.rules.instrumentation import instrumentation
+from sglogparse.rules.kv_pool_full import kv_pool_full
 from sglogparse.rules.negative_budget_yet_allocated import negative_budget_yet_allocated
 from sglogparse.rules.negative_kv_budget import negative_kv_budget
-from sglogparse.rules.kv_pool_full import kv_pool_full
 from sglogparse.rules.never_ready import never_ready
 from sglogparse.rules.not_enough_memory import not_enough_memory
 from sglogparse.rules.printed_arithmetic import printed_arithmetic

@@ -14,7 +14,10 @@ from sglogparse._report import Finding, Severity
 _CAPTURE = re.compile(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed: ?(.*)")
 _FIXES = {
     "memory.graph_capture": "lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs)",
-    "kernel.jit_compile": "a kernel did not compile: the advice to change memory flags that follows it is boilerplate",
+    "kernel.jit_compile": (
+        "find out why the kernel did not compile (compiler, CUDA toolkit); "
+        "the memory flags that the message advises will not help"
+    ),
 }
 
 
@@ -25,8 +28,8 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
         The exception "Capture cuda graph failed: ..." (of any kind of graph), on any rank.
 
     Why it matters:
-        The server ends. The message always advises to change memory flags, whatever the reason was: the exception
-        inside it is what counts.
+        The server ends. The message always advises to change memory flags, whatever the reason was: the
+        exception inside it is what counts.
 
     Evidence:
         The exception of the first rank that failed; the message names the first exception of its chain.

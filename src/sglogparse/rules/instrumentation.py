@@ -38,7 +38,10 @@ def instrumentation(launch: Launch) -> Iterator[Finding]:
         which = f"{odd} of them {'do' if odd > 1 else 'does'}" if many else "It does"
         verdict = f"{which} not agree with the stock formula."
     else:
-        verdict = "The printed numbers agree with the stock formula within rounding: the print did not change the outcome."
+        verdict = (
+            "The printed numbers agree with the stock formula within rounding: the print did not change the "
+        )
+        verdict += "outcome."
     yield Finding(
         Severity.INFO,
         f"{what}{on_ranks(frame['rank'])}: patched source. {verdict}",

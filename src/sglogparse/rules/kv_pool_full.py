@@ -17,8 +17,8 @@ def kv_pool_full(launch: Launch) -> Iterator[Finding]:
         "KV cache pool is full. Retract requests." and its older form "Decode out of memory happened.".
 
     Why it matters:
-        A retracted request loses its KV cache and is computed again: throughput falls, latency rises. Nothing is
-        lost, unless a request was aborted for it (the line counts those).
+        A retracted request loses its KV cache and is computed again: throughput falls, latency rises. Nothing
+        is lost, unless a request was aborted for it (the line counts those).
 
     Evidence:
         The first and the last retraction, how many there were, and on which ranks.
@@ -27,8 +27,8 @@ def kv_pool_full(launch: Launch) -> Iterator[Finding]:
         Allocation failures that end the server (P001), and pool usage that is high without a retraction.
 
     What to do:
-        Admit fewer requests (--max-running-requests), be more careful (--schedule-conservativeness above 1), or
-        give the pool more memory (--mem-fraction-static, --kv-cache-dtype).
+        Admit fewer requests (--max-running-requests), be more careful (--schedule-conservativeness above 1),
+        or give the pool more memory (--mem-fraction-static, --kv-cache-dtype).
     """
     frame = launch.frames["retraction"]
     if frame.is_empty():

@@ -21,22 +21,22 @@ def negative_budget_yet_allocated(launch: Launch) -> Iterator[Finding]:
     """Report a negative KV token budget alongside a successful start.
 
     What it finds:
-        A rank that prints a token budget of zero or less, and in the same launch a KV cache that was allocated
-        on that rank after it, a ready line, or served batches.
+        A rank that prints a token budget of zero or less, and in the same launch a KV cache that was
+        allocated on that rank after it, a ready line, or served batches.
 
     Why it matters:
-        Both cannot be true of one start: a server with that budget refuses to go on. Either two starts are mixed
-        in this log, or the line does not show the values the server used. A conclusion from this log would rest
-        on the wrong run.
+        Both cannot be true of one start: a server with that budget refuses to go on. Either two starts are
+        mixed in this log, or the line does not show the values the server used. A conclusion from this log
+        would rest on the wrong run.
 
     Evidence:
         The negative line and the line that contradicts it. Where the sizes are printed, the fraction that the
         allocation implies: f = 1 - (avail - pool) / total.
 
     Does not match:
-        The draft worker's own profile in a server that speculates, and a small deficit in such a server, which adds
-        room for draft tokens to the pool (up to 0.5.6). Allocations of other launches or other ranks, and what was
-        served before the negative line.
+        The draft worker's own profile in a server that speculates, and a small deficit in such a server,
+        which adds room for draft tokens to the pool (up to 0.5.6). Allocations of other launches or other
+        ranks, and what was served before the negative line.
 
     What to do:
         Find out which start each line is from (pid, time, arguments). Trust the allocation, not the profile.
@@ -64,8 +64,8 @@ def negative_budget_yet_allocated(launch: Launch) -> Iterator[Finding]:
         size = pool_size(launch.printed("kv_cache", [pool])[0])
         fact = f"a KV cache{f' of {size.text(2)} GiB' if size else ''} was allocated (line {pool})"
     message = (
-        f"{first.rank or 'The log'} prints a budget of {first.tokens} tokens (line {first.line}), and yet {fact}: "
-        "both cannot be true of one start."
+        f"{first.rank or 'The log'} prints a budget of {first.tokens} tokens (line {first.line}), "
+        f"and yet {fact}: both cannot be true of one start."
     )
     shown = next((one for one in printed_budgets(launch) if one.line == first.line), None)
     implied = implied_fraction(shown.text["avail"], shown.text["total"], size) if shown and size else None

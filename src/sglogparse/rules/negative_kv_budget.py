@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sglogparse._budget import (
+    NARROW,
     Printed,
     Smallest,
     allocated_after,
@@ -34,12 +35,12 @@ def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
 
     Does not match:
         The second profile of a rank whose pools are built already, in a server that speculates: that is the
-        draft worker's, which is harmless (reported as information). A server that allocates a KV cache or serves
-        afterwards all the same is a contradiction (M002), not a crash.
+        draft worker's, which is harmless (reported as information). A server that allocates a KV cache or
+        serves afterwards all the same is a contradiction (M002), not a crash.
 
     What to do:
-        Raise --mem-fraction-static above 1 - avail / total. If that leaves too little beside the pools, give the
-        model more ranks, a smaller or quantised form, or a device with more memory.
+        Raise --mem-fraction-static above 1 - avail / total. If that leaves too little beside the pools, give
+        the model more ranks, a smaller or quantised form, or a device with more memory.
     """
     found = negative_budgets(launch)
     drafts = [one for one in found if one.draft]
@@ -47,8 +48,8 @@ def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
     if drafts:
         yield Finding(
             Severity.INFO,
-            f"The draft worker profiles {drafts[0].tokens} tokens{on_ranks(one.rank for one in drafts)} after the "
-            "target's pools were built; this is harmless.",
+            f"The draft worker profiles {drafts[0].tokens} tokens{on_ranks(one.rank for one in drafts)} "
+            "after the target's pools were built; this is harmless.",
             launch.evidences(one.line for one in drafts),
             ranks=rank_list(one.rank for one in drafts),
         )
@@ -92,6 +93,11 @@ def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: obje
         given_text = f"{given:g} given"
     else:
         given_text = "the value in force is not in this log"
+    if smallest is None and isinstance(given, float) and given > NARROW:
+        return (
+            f"{given:g} leaves next to nothing to raise: use more ranks (--tp-size), a quantised model, or a "
+            "larger device, and look what else takes memory on it"
+        )
     if smallest is None:
         return (
             f"raise --mem-fraction-static ({given_text}); the smallest value that works, 1 - avail / total, "
@@ -99,9 +105,9 @@ def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: obje
         )
     if isinstance(given, float) and given > smallest.share.high:
         return (
-            f"{given:g} is already above the {smallest.text} that the weights need: other pools take the rest (states "
-            "of a hybrid model, a draft model, images); make those smaller (lower --max-running-requests), or raise "
-            "the fraction further"
+            f"{given:g} is already above the {smallest.text} that the weights need: other pools take "
+            "the rest (states of a hybrid model, a draft model, images); make those smaller (lower "
+            f"--max-running-requests){', or raise the fraction further' if given < NARROW else ''}"
         )
     if smallest.impossible:
         free = (
@@ -110,8 +116,8 @@ def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: obje
             else "next to nothing is free"
         )
         return (
-            f"no --mem-fraction-static helps: {free} after the weights; use more ranks (--tp-size), a quantised "
-            "model, or a larger device"
+            f"no --mem-fraction-static helps: {free} after the weights; use more ranks (--tp-size), "
+            "a quantised model, or a larger device"
         )
     fix = f"needs --mem-fraction-static above {smallest.text} ({given_text})"
     if smallest.narrow:
@@ -119,8 +125,8 @@ def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: obje
         if smallest.total is not None:
             left = f"{(1 - float(smallest.share.high)) * float(smallest.total):.2f} GiB"
         return (
-            f"{fix}; but that keeps only {left} for graphs and activations: rather use more ranks (--tp-size), a "
-            "quantised model, or a larger device"
+            f"{fix}; but that keeps only {left} for graphs and activations: "
+            "rather use more ranks (--tp-size), a quantised model, or a larger device"
         )
     if smallest.total is None:
         return fix

@@ -16,18 +16,19 @@ def never_ready(launch: Launch) -> Iterator[Finding]:
     """Report a log that ends before the server was ready, without a fault.
 
     What it finds:
-        A launch whose start-up lines are there, with no ready line, no served batch, no fault and no shutdown. Of a
-        node with node_rank above 0, which never prints the ready line, the finding says that.
+        A launch whose start-up lines are there, with no ready line, no served batch, no fault and no
+        shutdown. Of a node with node_rank above 0, which never prints the ready line, the finding says that.
 
     Why it matters:
-        Silence at the end is not a crash: the start may still go on, the log may be cut, or lines may have been
-        filtered out. The verdict is `starting`, not `crashed`.
+        Silence at the end is not a crash: the start may still go on, the log may be cut, or lines may have
+        been filtered out. The verdict is `starting`, not `crashed`.
 
     Evidence:
         The last start-up line, and the phase it belongs to.
 
     Does not match:
-        Launches that a fault, a watchdog or a shutdown ended, and logs with lines that mean the end of a process.
+        Launches that a fault, a watchdog or a shutdown ended, and logs with lines that mean the end of a
+        process.
 
     What to do:
         Look at the log again later, or at the whole log.

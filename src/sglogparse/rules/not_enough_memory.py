@@ -16,28 +16,29 @@ from sglogparse.rules.negative_kv_budget import raise_fraction
 
 _MESSAGE = r"Not enought? memory\. Please try to increase|leave no GPU memory for the KV cache"
 _GIVEN = re.compile(r"(?:mem_fraction_static=|--mem-fraction-static=)([0-9]*\.?[0-9]+)")
-_MINIMUM = re.compile(r"minimum viable = [^=]*= ([0-9]*\.?[0-9]+)")
 
 
 def not_enough_memory(launch: Launch) -> Iterator[Finding]:
     """Report "Not enough memory", and whether its advice can be followed.
 
     What it finds:
-        The exception "Not enough memory. Please try to increase --mem-fraction-static" (up to 0.5.9), and "Loaded
-        weights leave no GPU memory for the KV cache" (0.5.14 and later).
+        The exception "Not enough memory. Please try to increase --mem-fraction-static" (up to 0.5.9), and
+        "Loaded weights leave no GPU memory for the KV cache" (0.5.14 and later).
 
     Why it matters:
-        The server could not build a KV cache and ended. The advice of older releases has no number, and above a
-        point it cannot be followed: a fraction near 1 leaves nothing for graphs and activations.
+        The server could not build a KV cache and ended. The advice of older releases has no number, and above
+        a point it cannot be followed: a fraction near 1 leaves nothing for graphs and activations.
 
     Evidence:
-        The exception of the first rank; the free memory before and after loading, or the budget that was printed.
+        The exception of the first rank; the free memory before and after loading, or the budget that was
+        printed.
 
     Does not match:
         An out-of-memory error of the device, for which the same flag must be lowered, not raised.
 
     What to do:
-        Start with a fraction above 1 - avail / total. Where that is not possible the finding says what else gives.
+        Start with a fraction above 1 - avail / total. Where that is not possible the finding says what else
+        gives.
     """
     found = launch.frames["traceback"].filter(pl.col("exceptions").list.join("\n").str.contains(_MESSAGE))
     if found.is_empty():
@@ -48,9 +49,7 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
     said = _GIVEN.search(text)
     given = float(said[1]) if said else launch.argument("mem_fraction_static")
     shown = next((one for one in printed_budgets(launch) if int(one.text["max_tokens"]) <= 0), None)
-    smallest = smallest_fraction(launch)
-    if smallest is None and (minimum := _MINIMUM.search(text)):
-        smallest = Smallest(Interval.printed(minimum[1]))
+    smallest = smallest_fraction(launch) or _said_minimum(text)
     yield Finding(
         Severity.ERROR,
         "The server ended because no memory was left for its KV cache"
@@ -65,14 +64,25 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
     )
 
 
+def _said_minimum(text: str) -> Smallest | None:
+    """Return the smallest fraction that the message names: rounded, or where that is cut off, rounded up."""
+    if minimum := re.search(r"minimum viable = [^=]*= ([0-9]*\.?[0-9]+)", text):
+        return Smallest(Interval.printed(minimum[1]))
+    if suggested := re.search(r"Raise --mem-fraction-static above ([0-9]\.[0-9]{3})", text):
+        up = Fraction(suggested[1])
+        return Smallest(Interval(up - Fraction(1, 1000), up))
+    return None
+
+
 def _advice(smallest: Smallest | None, given: object) -> str:
     """Return what the server's own advice, to raise the fraction, is worth here."""
     if smallest is None:
         return ""
     if isinstance(given, float) and Fraction(given) > smallest.share.high:
-        return f" Its advice is not the whole of it: {given:g} is above the {smallest.text} that the weights need."
+        need = f"the {smallest.text} that the weights need"
+        return f" Its advice is not the whole of it: {given:g} is already above {need}."
     if smallest.impossible:
         return " Its advice cannot be followed: no fraction below 1 leaves room."
     if smallest.narrow:
-        return " Its advice can hardly be followed: the smallest fraction that works leaves too little beside the pools."
+        return " Its advice can hardly be followed: what works leaves too little for graphs and activations."
     return " Its advice is right here: the fraction is too small for the weights."

@@ -17,16 +17,16 @@ def printed_arithmetic(launch: Launch) -> Iterator[Finding]:
         stock formula gives for the other numbers of that line.
 
     Why it matters:
-        The line was printed by patched source. If its sums do not close, the patch changed the computation, or
-        prints other values than it computes with; no conclusion should rest on it.
+        The line was printed by patched source. If its sums do not close, the patch changed the computation,
+        or prints other values than it computes with; no conclusion should rest on it.
 
     Evidence:
-        The line, with each sum written out. Every printed decimal counts as the whole interval that rounds to it,
-        so rounding alone never raises this.
+        The line, with each sum written out. Every printed decimal counts as the whole interval that rounds to
+        it, so rounding alone never raises this.
 
     Does not match:
-        Differences within the printed digits, or within the rounding of the fraction itself. A rest that is smaller
-        than avail - reserved in a hybrid model, whose state pools come off it. Lines with nan or inf.
+        Differences within the printed digits, or within the rounding of the fraction itself. A rest that is
+        smaller than avail - reserved in a hybrid model, whose state pools come off it. Lines with nan or inf.
 
     What to do:
         Print avail, total and fraction as the stock code has them, and compare again.

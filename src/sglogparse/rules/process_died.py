@@ -12,8 +12,8 @@ from sglogparse._faults import Fault, faults, last_progress, last_served, stoppe
 from sglogparse._launches import STANDS, Launch, first_line, on_ranks, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
-#: Signals that a shutdown or another process's death explains: SIGTERM, SIGQUIT, SIGINT.
-_EXPLAINED = (-15, -3, -2)
+#: Exit codes without a fault, or which somebody asked for: SIGTERM, SIGINT.
+_HARMLESS = (0, -15, -2)
 #: Signals that tell why: what they are called, and the cause.
 _SIGNALS = {
     -9: ("SIGKILL, as the host's out-of-memory killer sends it", "memory.host"),
@@ -29,25 +29,25 @@ def process_died(launch: Launch) -> Iterator[Finding]:
     """Report that a process of the server died: the first fault, and how many lines only echo it.
 
     What it finds:
-        An exception that a scheduler, tokenizer, detokenizer or controller reports, a failed warm-up, a traceback
-        through the server's code or a crash of native code after which nothing is served, and signals and exit
-        codes of child processes.
+        An exception that a scheduler, tokenizer, detokenizer or controller reports, a failed warm-up, a
+        traceback through the server's code or a crash of native code after which nothing is served, and
+        signals and exit codes of child processes.
 
     Why it matters:
-        One rank's death takes the others with it, and all of them print. The first root candidate over all ranks
-        is the fault; the rest is echo.
+        One rank's death takes the others with it, and all of them print. The first root candidate over all
+        ranks is the fault; the rest is echo.
 
     Evidence:
         The line of the first fault's exception. When only echoes are in the log, that is said, and nothing is
         guessed.
 
     Does not match:
-        An exception in one request, what happens after a SIGTERM, exit code -15, another program's traceback, and
-        helper processes that fail while the server goes on to serve.
+        An exception in one request, what happens after a SIGTERM, exit code -15, another program's traceback,
+        and helper processes that fail while the server goes on to serve.
 
     What to do:
-        Look at the first fault alone. When only echoes are shown, look in the log of the rank, node or process
-        that is missing here.
+        Look at the first fault alone. When only echoes are shown, look in the log of the rank, node or
+        process that is missing here.
     """
     found = faults(launch)
     active = [fault for fault in found if fault.role is not Role.TEARDOWN]
@@ -75,7 +75,7 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
     if same:
         notes.append(f"the same on {rank_spread(fault.rank for fault in same) or f'{len(same)} more'}")
     if others:
-        notes.append(f"{others} other fault{'s' if others > 1 else ''} after it")
+        notes.append(f"{others} other fault{'s' if others > 1 else ''}")
     if echoes:
         notes.append(f"{echoes} echo{'es' if echoes > 1 else ''} of it")
     where = f" {STANDS[first.phase]}" if first.phase else ""
@@ -110,9 +110,9 @@ def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
 def _exits(launch: Launch) -> pl.DataFrame:
     """Return the exit codes that the parent prints before it was asked to stop, and where they count.
 
-    The wording of 0.4.4 to 0.4.9 prints the status of waitpid (the signal in the low bits, the exit code above) for
-    any child, helpers too: it counts only when nothing is served after it, and an exit code only when the start
-    does not go on either.
+    The wording of 0.4.4 to 0.4.9 prints the status of waitpid (the signal in the low bits, the exit code
+    above) for any child, helpers too: it counts only when nothing is served after it, and an exit code only
+    when the start does not go on either.
     """
     frame = launch.frames["process_exit"].select("line", "exit_code", "pid", "process")
     status = pl.col("pid").is_not_null() & pl.col("process").is_null()
@@ -127,22 +127,25 @@ def _exits(launch: Launch) -> pl.DataFrame:
 
 
 def _signal(launch: Launch) -> tuple[int, int] | None:
-    """Return the first exit code that tells why a child ended, as (line, code)."""
-    telling = _exits(launch).filter(pl.col("code").is_in(list(_SIGNALS)))
+    """Return the first exit code that tells why a child ended, as (line, code).
+
+    After a SIGQUIT the parent kills its children with SIGKILL itself.
+    """
+    asked = first_line(launch.frames["sigquit"]) or launch.last_line
+    by_parent = (pl.col("code") == -9) & (pl.col("line") > asked)
+    telling = _exits(launch).filter(pl.col("code").is_in(list(_SIGNALS)) & ~by_parent)
     return None if telling.is_empty() else telling.row(0)
 
 
 def _signalled(launch: Launch, line: int, code: int) -> Finding:
     name, cause = _SIGNALS[code]
-    killed = cause == "memory.host"
+    where = "at the host: `dmesg -T | grep -i oom`" if code == -9 else "for a native stack or a core dump"
     return Finding(
         Severity.ERROR,
         f"A child process ended with exit code {code} ({name}), and the log shows no earlier fault.",
         launch.evidences([line]),
         cause=cause,
-        fix="look at the host: `dmesg -T | grep -i oom`"
-        if killed
-        else "look for a native stack or a core dump",
+        fix=f"look {where}",
         root=launch.evidence(line),
         weight=1,
     )
@@ -151,7 +154,7 @@ def _signalled(launch: Launch, line: int, code: int) -> Finding:
 def _parent_only(launch: Launch) -> Iterator[Finding]:
     """Yield what the parent says of a child's end, when nothing says why."""
     stop = stopped_at(launch) or launch.last_line + 1
-    exits = _exits(launch).filter(~pl.col("code").is_in([0, *_EXPLAINED]) | pl.col("code").is_null())
+    exits = _exits(launch).filter(~pl.col("code").is_in(_HARMLESS) | pl.col("code").is_null())
     quits = launch.frames["sigquit"].filter(pl.col("line") < stop)
     lines = [first for frame in (quits, exits) if (first := first_line(frame)) is not None]
     if not lines:

@@ -27,15 +27,15 @@ def rank_budget_differs(launch: Launch) -> Iterator[Finding]:
         instrumentation line, or allocate KV caches of different token counts.
 
     Why it matters:
-        `avail` and `total` are minima over the group, so all its ranks compute with the same numbers. A rank that
-        differs took its numbers elsewhere: another launch, another device, other source.
+        `avail` and `total` are minima over the group, so all its ranks compute with the same numbers. A rank
+        that differs took its numbers elsewhere: another launch, another device, other source.
 
     Evidence:
         One line of the majority, and the lines of the ranks that differ.
 
     Does not match:
-        Pipeline stages (they hold different layers), DP groups, a launch with one rank, and a rank that prints fewer
-        lines than its peers.
+        Pipeline stages (they hold different layers), DP groups, a launch with one rank, and a rank that
+        prints fewer lines than its peers.
 
     What to do:
         Check that these ranks run the same source and arguments, and that nothing else uses their devices.
@@ -46,9 +46,7 @@ def rank_budget_differs(launch: Launch) -> Iterator[Finding]:
             yield from _differing(launch, what, columns, group)
 
 
-def _differing(
-    launch: Launch, what: str, columns: tuple[str, ...], group: pl.DataFrame
-) -> Iterator[Finding]:
+def _differing(launch: Launch, what: str, columns: tuple[str, ...], group: pl.DataFrame) -> Iterator[Finding]:
     ranks = {rows["rank"][0]: rows for rows in group.partition_by("rank", maintain_order=True)}
     most = max(rows.height for rows in ranks.values())
     prints: dict[str, _Numbers] = {

@@ -13,7 +13,8 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
     """Report tensor-parallel ranks of this node that print no line at all.
 
     What it finds:
-        server_args says how many ranks run (tp_size, over nnodes nodes); fewer speak, though more than rank 0 does.
+        server_args says how many ranks run (tp_size, over nnodes nodes); fewer speak, though more than rank 0
+        does.
 
     Why it matters:
         Every rank prints its start-up lines. A rank that is silent never started, died without a word, or was
@@ -23,8 +24,8 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
         The server_args line and the first line of each rank that speaks (at most four).
 
     Does not match:
-        Logs without server_args (a grep): nobody can know then how many ranks there should be. Logs in which only
-        the first rank of the node speaks, as some log settings have it.
+        Logs without server_args (a grep): nobody can know then how many ranks there should be. Logs in which
+        only the first rank of the node speaks, as some log settings have it.
 
     What to do:
         Get the lines of the silent ranks, or look why their processes did not start.
@@ -48,9 +49,10 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
     names = [f"TP{tp}" for tp in silent]
     # "Init torch distributed ends" needs all ranks; before it, the silent ones may only be late
     early = "weight loading" not in launch.reached and not faults(launch)
+    verb = "are" if len(silent) > 1 else "is"
     yield Finding(
         Severity.INFO if early or launch.serves is not None else Severity.WARNING,
-        f"{len(silent)} of {own} ranks are silent: {rank_spread(names)} (tp_size={size}"
+        f"{len(silent)} of {own} ranks {verb} silent: {rank_spread(names)} (tp_size={size}"
         + (f" over {count} nodes" if count > 1 else "")
         + ").",
         launch.evidences([int(launch.frames["server_args"]["line"][0]), *speaking["line"][:4]]),

@@ -13,20 +13,20 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     """Report lines that speak of a failure which no other rule explains.
 
     What it finds:
-        Records and foreign lines with words of failure (error, failed, exception, timed out, ...), in a launch
-        without a fault that explains them.
+        Records and foreign lines with words of failure (error, failed, exception, timed out, ...), in a
+        launch without a fault that explains them.
 
     Why it matters:
         Silence of the rules is not health. Words that mean the end of a process (a segmentation fault, a CUDA
-        error) are a warning; other words of failure are mostly harmless (an optional import, a retry), but may be
-        the fault itself in words that no rule knows yet.
+        error) are a warning; other words of failure are mostly harmless (an optional import, a retry), but
+        may be the fault itself in words that no rule knows yet.
 
     Evidence:
         The first and the last of these lines, and how many there are.
 
     Does not match:
-        Launches in which a process died: there the words of failure follow from it. Warnings, and notices of a
-        feature that is disabled or falls back.
+        Launches in which a process died: there the words of failure follow from it. Warnings, and notices of
+        a feature that is disabled or falls back.
 
     What to do:
         Read them.
@@ -41,7 +41,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     what = "the end of a process" if grave else "failures"
     yield Finding(
         Severity.WARNING if grave else Severity.INFO,
-        f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, and no rule explains "
-        f"{'them' if several else 'it'}; the first is line {lines[0]}.",
+        f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, "
+        f"and no rule explains {'them' if several else 'it'}; the first is line {lines[0]}.",
         launch.evidences([lines[0], lines[-1]]),
     )

@@ -19,20 +19,20 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
         "Watchdog timeout (self.watchdog_timeout=300)" of the scheduler, tokenizer or detokenizer.
 
     Why it matters:
-        A forward pass, a collective or a transfer is stuck. The process is then killed, so what follows is echo.
-        A soft watchdog only reports, and when an exception came first the watchdog only follows from it: those are
-        warnings.
+        A forward pass, a collective or a transfer is stuck. The process is then killed, so what follows is
+        echo. A soft watchdog only reports, and when an exception came first the watchdog only follows from
+        it: those are warnings.
 
     Evidence:
         The first watchdog line and the ranks that print one.
 
     Does not match:
-        Notices of a watchdog that is set up, the limit among the arguments, and the watchdog of a process group
-        (P001).
+        Notices of a watchdog that is set up, the limit among the arguments, and the watchdog of a process
+        group (P001).
 
     What to do:
-        Find the rank that stopped first (its stack is in the dump beside the line, where one was made) and what it
-        waits for.
+        Find the rank that stopped first (its stack is in the dump beside the line, where one was made) and
+        what it waits for.
     """
     frame = launch.frames["watchdog_timeout"]
     if frame.is_empty():
@@ -42,16 +42,13 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
     line, limit = int(shown["line"][0]), shown["watchdog_limit"][0]
     earlier = any(fault.role is Role.ROOT and fault.line < line for fault in faults(launch))
     fatal = not hard.is_empty() and not earlier
-    if fatal:
-        note = ""
-    elif earlier:
+    which, note = ("a soft", "; it only reports") if hard.is_empty() else ("the", "")
+    if earlier:
         note = " after the first fault"
-    else:
-        note = ", softly: it only reports"
     goes_on = hard.is_empty() and launch.serves_after(int(shown["line"][-1])) is not None
     yield Finding(
         Severity.ERROR if fatal else Severity.WARNING,
-        f"No progress for {limit:g} s: the watchdog fired{on_ranks(shown['rank'])}{note}.",
+        f"No progress for {limit:g} s: {which} watchdog fired{on_ranks(shown['rank'])}{note}.",
         launch.evidences([line]),
         cause=None if earlier or goes_on else "hang.watchdog",
         fix="find the rank that stopped first: its stack is in the dump beside this line, where one was made",
