@@ -1,168 +1,539 @@
-"""Tracebacks as blocks: where they begin, go on and end."""
+"""From records to blocks: tracebacks, whole and cut, and what stands between them."""
+
+from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglogparse import read_log
+from sglogparse import Log, read_log
+from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA
+from sglogparse._records import RECORD_SCHEMA
 
-HEAD = "[2026-03-01 10:00:00 TP1] "
-REPORT = HEAD + "Scheduler hit an exception: Traceback (most recent call last):"
-FRAME = '  File "/opt/sglang/python/sglang/srt/managers/scheduler.py", line 311, in __init__'
-CODE = "    self.tp_worker = TpModelWorker("
-MARK = "                     ^^^^^^^^^^^^^^"
+BEGIN = "Traceback (most recent call last):"
+DURING = "During handling of the above exception, another exception occurred:"
+CAUSE = "The above exception was the direct cause of the following exception:"
+HEAD = "[2026-01-01 00:00:00 TP1] "
+REPORT = f"{HEAD}Scheduler hit an exception: {BEGIN}"
+RECORD = f"{HEAD}Memory pool end. avail mem=5.61 GB"
+STACK = [
+    '  File "/s/a.py", line 12, in outer',
+    "    inner(x)",
+    '  File "/s/b.py", line 7, in inner',
+    "    raise E",
+]
+FRAMES = [
+    {"path": "/s/a.py", "line": 12, "function": "outer", "code": "inner(x)"},
+    {"path": "/s/b.py", "line": 7, "function": "inner", "code": "raise E"},
+]
 
 
 @pytest.fixture
-def blocks(tmp_path):
-    """Return a function from lines to the traceback rows and the kinds of all lines."""
+def log_of(tmp_path):
+    """Return a function that reads a log of the given lines (of one list a file)."""
 
-    def read(*lines):
-        path = tmp_path / "a.log"
-        path.write_text("\n".join(lines) + "\n")
-        log = read_log(path)
-        return log.traceback.rows(named=True), log.lines["kind"].to_list()
+    def log_of(*files: list[str]) -> Log:
+        paths = []
+        for index, lines in enumerate(files):
+            paths.append(tmp_path / f"{index}.log")
+            paths[-1].write_text("".join(line + "\n" for line in lines))
+        return read_log(paths)
 
-    return read
+    return log_of
 
 
-def test_a_report_its_frames_and_its_exception_are_one_block(blocks):
-    (row,), kinds = blocks(REPORT, FRAME, CODE, MARK, "RuntimeError: no room", "", HEAD + "next")
-    assert kinds == ["exception_report", *["traceback"] * 4, None, "message"]
-    assert (row["line"], row["last_line"], row["exception_line"]) == (1, 5, 5)
-    assert (row["rank"], row["tp"], row["process_name"]) == ("TP1", 1, "Scheduler")
-    assert (row["exception"], row["message"], row["complete"]) == ("RuntimeError", "no room", True)
-    assert row["stack"] == [
-        {
-            "path": "/opt/sglang/python/sglang/srt/managers/scheduler.py",
-            "line": 311,
-            "function": "__init__",
-            "code": "self.tp_worker = TpModelWorker(",
-        }
+@pytest.fixture
+def blocks(log_of):
+    """Return a function that gives (first line, last line, exceptions, complete) of each block."""
+
+    def blocks(*lines: str) -> list[tuple]:
+        log = log_of(list(lines))
+        rows = log.traceback.select("line", "last_line", "exceptions", "complete").rows()
+        return [(first, last, list(chain), complete) for first, last, chain, complete in rows]
+
+    return blocks
+
+
+def _members(log: Log) -> list[int]:
+    """Return the lines of blocks, with the reports that begin them."""
+    rows = zip(log.lines["line"], log.lines["kind"], strict=True)
+    return [line for line, kind in rows if kind in ("traceback", "exception_report", "warmup_failed")]
+
+
+# ------------------------------------------------------------------ whole tracebacks
+
+
+def test_the_schema_and_its_documentation(log_of):
+    assert log_of([]).traceback.schema == TRACEBACK_SCHEMA
+    assert set(TRACEBACK_DOCS) == set(TRACEBACK_SCHEMA) - set(RECORD_SCHEMA)
+
+
+def test_a_reported_traceback_with_a_rank(log_of):
+    log = log_of([RECORD, REPORT, *STACK, "ValueError: no room", "", RECORD])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exception_line"]) == (2, 7, 7)
+    assert (row["rank"], row["tp"], str(row["time"])) == ("TP1", 1, "2026-01-01 00:00:00")
+    assert row["process_name"] == "Scheduler"
+    assert (row["exception"], row["message"]) == ("ValueError", "no room")
+    assert row["exceptions"] == ["ValueError: no room"]
+    assert row["stack"] == FRAMES
+    assert row["complete"] is True
+    assert log.lines["kind"].to_list() == [
+        "memory_pool_end", "exception_report", *["traceback"] * 5, None, "memory_pool_end",
+    ]  # fmt: skip
+
+
+def test_a_bare_traceback(log_of):
+    log = log_of(["before", BEGIN, *STACK, "ValueError: no room", RECORD])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exception_line"], row["complete"]) == (2, 7, 7, True)
+    assert (row["rank"], row["time"], row["process_name"]) == (None, None, None)
+    assert _members(log) == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_traceback_behind_other_words(blocks):
+    assert blocks(f"{HEAD}Initialization failed. warmup error: {BEGIN}", *STACK, "E: 1") == [
+        (1, 6, ["E: 1"], True)
+    ]
+    assert blocks(f"{HEAD}router init state: {BEGIN}", *STACK, "ValueError: 1") == [
+        (1, 6, ["ValueError: 1"], True)
     ]
 
 
-def test_a_chain_names_its_first_cause_first(blocks):
-    chain = "The above exception was the direct cause of the following exception:"
-    begin = "Traceback (most recent call last):"
-    (row,), _ = blocks(REPORT, FRAME, "KeyError: 'a'", "", chain, "", begin, FRAME, "ValueError: b", "")
-    assert row["exceptions"] == ["KeyError: 'a'", "ValueError: b"]
-    assert (row["exception"], row["exception_line"], row["last_line"]) == ("ValueError", 9, 9)
-    assert len(row["stack"]) == 1
+def test_a_report_that_names_its_process_on_a_line_of_its_own(log_of):
+    log = log_of(["[08:00:00 TP1] Exception in ModelTpServer:", BEGIN, *STACK, "ValueError: no room"])
+    row = log.traceback.row(0, named=True)
+    assert (row["line"], row["last_line"], row["rank"], row["process_name"]) == (1, 7, "TP1", "ModelTpServer")
+    assert (row["exceptions"], row["stack"], row["complete"]) == (["ValueError: no room"], FRAMES, True)
+    assert log.traceback.height == 1
 
 
-def test_a_message_of_several_lines_belongs_to_its_exception(blocks):
-    (row,), _ = blocks(
-        REPORT,
-        FRAME,
-        "Exception: Capture cuda graph failed: x",
-        "Possible solutions:",
-        "1. lower it",
-        "",
-        HEAD + "on",
+def test_a_report_without_frames(blocks):
+    assert blocks(REPORT, "ValueError: no room") == [(1, 2, ["ValueError: no room"], True)]
+
+
+def test_chained_exceptions_are_one_block(log_of):
+    second = ['  File "/s/c.py", line 1, in late', "    raise F"]
+    lines = [REPORT, *STACK, "KeyError: 'a'", "", DURING, "", BEGIN, *second, "ValueError: b", "", CAUSE, ""]
+    log = log_of([*lines, BEGIN, *second, "Exception: c", "", RECORD])
+    (row,) = log.traceback.rows(named=True)
+    assert row["exceptions"] == ["KeyError: 'a'", "ValueError: b", "Exception: c"]
+    assert (row["exception"], row["message"], row["exception_line"]) == ("Exception", "c", 20)
+    assert row["stack"] == [{"path": "/s/c.py", "line": 1, "function": "late", "code": "raise F"}]
+    assert (row["line"], row["last_line"], row["complete"], row["rank"]) == (1, 20, True, "TP1")
+    assert _members(log) == list(range(1, 21))
+
+
+def test_a_message_of_several_lines(log_of):
+    message = ["no room", "CUDA kernel errors might be", "  indented: too", "Compile with X"]
+    log = log_of([BEGIN, *STACK, f"torch.AcceleratorError: {message[0]}", *message[1:], "", "not part of it"])
+    (row,) = log.traceback.rows(named=True)
+    assert row["message"] == "\n".join(message)
+    assert row["exceptions"] == ["torch.AcceleratorError: " + "\n".join(message)]
+    assert (row["exception_line"], row["last_line"]) == (6, 9)
+
+
+def test_a_message_that_begins_below_its_exception(log_of):
+    log = log_of(["torch.DistNetworkError:", "[kernel] could not listen", "code: -98,", "", "x"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["exception"], row["message"]) == (
+        "torch.DistNetworkError",
+        "[kernel] could not listen\ncode: -98,",
     )
-    assert row["message"] == "Capture cuda graph failed: x\nPossible solutions:\n1. lower it"
-    assert (row["exception_line"], row["last_line"]) == (3, 5)
+    assert (row["exception_line"], row["last_line"]) == (1, 3)
 
 
-def test_ranks_that_follow_each_other_are_blocks_of_their_own(blocks):
-    other = REPORT.replace("TP1", "TP2")
-    rows, _ = blocks(REPORT, FRAME, "ValueError: a", other, FRAME, "ValueError: a", "")
-    assert [(row["rank"], row["line"], row["exception_line"]) for row in rows] == [
-        ("TP1", 1, 3),
-        ("TP2", 4, 6),
+def test_a_line_of_the_message_that_looks_like_an_error_of_a_library(blocks):
+    lines = [
+        BEGIN,
+        *STACK,
+        "torch.distributed.DistBackendError: NCCL error",
+        "ncclSystemError: System call failed",
+    ]
+    assert blocks(*lines) == [
+        (1, 7, ["torch.distributed.DistBackendError: NCCL error\nncclSystemError: System call failed"], True)
     ]
 
 
-@pytest.mark.parametrize("head", ["", HEAD])
-def test_an_exception_alone_on_its_line_is_a_block_without_a_beginning(blocks, head):
-    (row,), kinds = blocks(head + "torch.OutOfMemoryError: CUDA out of memory.")
-    assert kinds == ["traceback"]
-    assert (row["exception"], row["message"], row["complete"]) == (
-        "torch.OutOfMemoryError",
-        "CUDA out of memory.",
+def test_code_lines(log_of):
+    lines = [
+        BEGIN,
+        '  File "/s/a.py", line 1, in f',
+        "    return g(",
+        "           ^^",
+        '  File "<frozen runpy>", line 198, in _run',
+        '  File "/s/b.py", line 2',
+        "    ~~~~^^^",
+        "  [Previous line repeated 996 more times]",
+        "KeyError",
+    ]
+    (row,) = log_of(lines).traceback.rows(named=True)
+    assert row["stack"] == [
+        {"path": "/s/a.py", "line": 1, "function": "f", "code": "return g("},
+        {"path": "<frozen runpy>", "line": 198, "function": "_run", "code": None},
+        {"path": "/s/b.py", "line": 2, "function": None, "code": "[Previous line repeated 996 more times]"},
+    ]
+    assert (row["exception"], row["message"], row["exceptions"]) == ("KeyError", "", ["KeyError"])
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "message"),
+    [
+        ("queue.Empty", "queue.Empty", ""),
+        ("torch._dynamo.exc.Unsupported: no", "torch._dynamo.exc.Unsupported", "no"),
+        ("MyOwnProblem: oh: no", "MyOwnProblem", "oh: no"),
+        ("nixlBackend: NIXL_ERR", "nixlBackend", "NIXL_ERR"),
+        (
+            "ray.exceptions.RayTaskError(ActorDiedError): died",
+            "ray.exceptions.RayTaskError(ActorDiedError)",
+            "died",
+        ),
+        ("SystemExit: 1", "SystemExit", "1"),
+        ("KeyboardInterrupt", "KeyboardInterrupt", ""),
+        ("Exception", "Exception", ""),
+        ("StopIteration", "StopIteration", ""),
+        ("ValueError: ", "ValueError", ""),
+    ],
+)
+def test_any_name_at_the_margin_after_frames_is_the_exception(log_of, line, name, message):
+    row = log_of([BEGIN, *STACK, line, "", "x"]).traceback.row(0, named=True)
+    assert (row["exception"], row["message"], row["exception_line"], row["complete"]) == (
+        name,
+        message,
+        6,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["Killed", "Aborted (core dumped)", "Loading", "two words: x", "(3): x", "- KeyError: x"]
+)
+def test_what_is_no_exception_ends_the_block(blocks, line):
+    assert blocks(BEGIN, *STACK, line) == [(1, 5, [], False)]
+
+
+# ------------------------------------------------------------------ several
+
+
+def test_several_ranks_after_each_other(log_of):
+    lines: list[str] = []
+    for rank in range(8):
+        lines += [REPORT.replace("TP1", f"TP{rank}"), *STACK, "ValueError: no room", ""]
+    log = log_of(lines)
+    assert log.traceback["tp"].to_list() == list(range(8))
+    assert log.traceback["line"].to_list() == [1 + 7 * rank for rank in range(8)]
+    assert log.traceback["last_line"].to_list() == [6 + 7 * rank for rank in range(8)]
+    assert log.traceback["exception_line"].to_list() == [6 + 7 * rank for rank in range(8)]
+    assert log.traceback["stack"].to_list() == [FRAMES] * 8
+    assert log.traceback["complete"].all()
+
+
+def test_two_tracebacks_without_a_blank_between(blocks):
+    one = [BEGIN, *STACK, "ValueError: a"]
+    assert blocks(*one, *one) == [(1, 6, ["ValueError: a"], True), (7, 12, ["ValueError: a"], True)]
+    assert blocks(*one[:-1], *one) == [(1, 5, [], False), (6, 11, ["ValueError: a"], True)]
+    assert blocks(REPORT, *one[1:], *one) == [
+        (1, 6, ["ValueError: a"], True),
+        (7, 12, ["ValueError: a"], True),
+    ]
+
+
+def test_one_line_exceptions(log_of):
+    lines = ["ValueError: a", f"{HEAD}RuntimeError: b", "zmq.error.ZMQError: c", "Exception: d", "e"]
+    log = log_of(lines)
+    assert log.traceback.select(
+        "line", "last_line", "rank", "exceptions", "exception_line", "complete"
+    ).rows() == [
+        (1, 1, None, ["ValueError: a"], 1, False),
+        (2, 2, "TP1", ["RuntimeError: b"], 2, False),
+        (3, 3, None, ["zmq.error.ZMQError: c"], 3, False),
+        (4, 5, None, ["Exception: d\ne"], 4, False),
+    ]
+    assert log.lines["kind"].to_list() == ["traceback"] * 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Error: x", "Timeout: 30", "Failure", "an Error: x", "ncclSystemError: x", "ProcessGroup: x",
+        "ValueErrors: x", "- ImportError: x", "[ERROR] x", f"{HEAD}Pyspy failed. Error: x", f"{HEAD}Error: x",
+        f"{HEAD}{STACK[0]}", f"output.error='{BEGIN}\\n  File'", "Exception in thread Thread-1:", "KeyError x",
+    ],
+)  # fmt: skip
+def test_a_line_that_only_speaks_of_an_error_opens_no_block(blocks, line):
+    assert blocks(line) == []
+
+
+# ------------------------------------------------------------------ cut
+
+
+def test_a_traceback_that_was_cut_at_its_head(log_of):
+    log = log_of([*STACK[1:], "ValueError: a", "", RECORD])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exceptions"], row["complete"]) == (
+        1,
+        4,
+        ["ValueError: a"],
         False,
     )
+    assert row["stack"] == FRAMES[1:]
+    assert (row["exception_line"], row["process_name"]) == (4, None)
 
 
-def test_a_block_without_its_head_or_tail_says_that_it_is_not_complete(blocks):
-    (headless,), _ = blocks(FRAME, CODE, "ValueError: a")
-    assert (headless["complete"], headless["exception"], headless["line"]) == (False, "ValueError", 1)
-    (tailless,), _ = blocks(REPORT, FRAME, CODE)
-    assert (tailless["complete"], tailless["exception"], tailless["last_line"]) == (False, None, 3)
+def test_indented_lines_alone_are_no_block(blocks):
+    assert blocks("    'a': 1,", "    'b': 2,", "done") == []
+    assert blocks("    'a': 1,", "ValueError: x") == [(2, 2, ["ValueError: x"], False)]
+    assert blocks("    'a': 1,", "", *STACK) == [(3, 6, [], False)]
 
 
-def test_a_progress_bar_between_the_lines_is_not_part_of_the_block(blocks):
-    bar = "Capturing batches:  25%|##        | 1/4 [00:05<00:16,  5.51s/it]"
-    (row,), kinds = blocks(REPORT, FRAME, bar, CODE, "ValueError: a")
-    assert kinds == ["exception_report", "traceback", None, "traceback", "traceback"]
-    assert (row["exception_line"], row["message"]) == (5, "a")
+@pytest.mark.parametrize("length", range(1, 5))
+def test_a_traceback_that_was_cut_at_its_tail(blocks, length):
+    assert blocks(REPORT, *STACK[:length]) == [(1, 1 + length, [], False)]
+    assert blocks(REPORT, *STACK[:length], RECORD) == [(1, 1 + length, [], False)]
+    assert blocks(BEGIN, *STACK[:length]) == [(1, 1 + length, [], False)]
 
 
-def test_any_name_at_the_margin_after_frames_is_the_exception(blocks):
-    (row,), _ = blocks(REPORT, FRAME, CODE, "some.module.Odd: what happened")
-    assert (row["exception"], row["message"]) == ("some.module.Odd", "what happened")
+def test_a_report_alone(blocks):
+    assert blocks(REPORT) == [(1, 1, [], False)]
+    assert blocks(REPORT, RECORD, *STACK, "ValueError: a") == [
+        (1, 1, [], False),
+        (3, 7, ["ValueError: a"], False),
+    ]
 
 
-def test_two_tracebacks_without_a_blank_between_are_two(blocks):
-    begin = "Traceback (most recent call last):"
-    rows, _ = blocks(begin, FRAME, "ValueError: a", begin, FRAME, "KeyError: b")
-    assert [(row["line"], row["exception"]) for row in rows] == [(1, "ValueError"), (4, "KeyError")]
+def test_a_chain_that_was_cut_is_not_complete(log_of):
+    lines = [BEGIN, *STACK, "KeyError: 'a'", "", DURING, "", BEGIN, STACK[0]]
+    for length, last in ((8, 8), (9, 8), (10, 10), (11, 11)):
+        (row,) = log_of(lines[:length]).traceback.rows(named=True)
+        assert (row["last_line"], row["exceptions"], row["complete"]) == (last, ["KeyError: 'a'"], False)
+        assert row["stack"] == (FRAMES if length < 11 else [FRAMES[0] | {"code": None}])
+
+
+def test_a_cut_line(blocks):
+    assert blocks(REPORT, '  File "/s/') == [(1, 2, [], False)]
+    assert blocks(REPORT, *STACK, "torch.OutOfMem") == [(1, 6, ["torch.OutOfMem"], True)]
+
+
+def test_a_blank_line_within_a_stack(blocks):
+    assert blocks(BEGIN, *STACK[:2], "", *STACK[2:], "", "ValueError: a") == [(1, 8, ["ValueError: a"], True)]
+    assert blocks(BEGIN, *STACK, "", "note: x") == [(1, 5, [], False)]
+
+
+def test_a_traceback_that_lost_its_indentation(log_of):
+    carets = ["^" * 5]
+    lines = [line.strip() for line in STACK]
+    log = log_of([REPORT, *lines[:2], *carets, *lines[2:], *carets, "ValueError: no room"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exceptions"]) == (1, 8, ["ValueError: no room"])
+    assert (row["stack"], row["complete"], row["exception_line"]) == (FRAMES, True, 8)
+
+
+# ------------------------------------------------------------------ what stands between the lines
+
+BARS = ["Loading:  50%|#####     | 1/2 [00:01<00:01]", "100%|##########| 2/2"]
+
+
+def test_a_progress_bar_between_the_lines(log_of):
+    log = log_of([REPORT, STACK[0], BARS[0], *STACK[1:], BARS[1], "ValueError: a", "b"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["stack"], row["exceptions"], row["exception_line"]) == (FRAMES, ["ValueError: a\nb"], 8)
+    assert _members(log) == [1, 2, 4, 5, 6, 8, 9]
 
 
 @pytest.mark.parametrize(
     "foreign",
     [
-        HEAD + "Load weight begin. avail mem=9.00 GB",
-        "W0301 10:00:00.000000 17 torch/utils/_pytree.py:630] odd",
-        "2026-03-01 10:00:00,000 - INFO - harness",
-        'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
+        "I0915 12:00:00.000000 123 transfer_engine.cpp:44] Transfer Engine starting",
+        "[rank3]:[E421 21:56:39.426633564 ProcessGroupGloo.cpp:143] Rank 3 reached",
+        "WARNING:root:x",
+        "ERROR:    Exception in ASGI application",
+        "2026-01-01 00:00:00,123 - INFO - x",
+        "/usr/lib/python3.12/resource_tracker.py:254: UserWarning: leaked",
+        "node1:36753:36753 [5] NCCL INFO Channel 00/0",
+        "Process SpawnProcess-2:",
+        "terminate called after throwing an instance of 'c10::Error'",
+        "Fatal Python error: Aborted",
+        "Segmentation fault (core dumped)",
+        "Killed",
+        "=" * 70,
     ],
 )
-def test_a_block_never_takes_another_record(blocks, foreign):
-    (row,), kinds = blocks(REPORT, FRAME, "ValueError: a", foreign)
-    assert row["last_line"] == 3
-    assert kinds[3] != "traceback"
+def test_a_record_of_another_logger(log_of, foreign):
+    whole = [BEGIN, *STACK, "ValueError: a"]
+    log = log_of([*whole, foreign, "c"])
+    assert log.traceback.select("last_line", "message").rows() == [(6, "a")]
+    assert _members(log) == [1, 2, 3, 4, 5, 6]
+    within = log_of([*whole[:3], foreign, *whole[3:]])
+    assert within.traceback.select("last_line", "message", "complete").rows() == [(7, "a", True)]
+    assert within.traceback["stack"].to_list() == [FRAMES]
+    assert _members(within) == [1, 2, 3, 5, 6, 7]
+    after = log_of([*whole[:-1], foreign, "c: d"])
+    assert _members(after) == [1, 2, 3, 4, 5]
 
 
-def test_a_block_ends_with_its_file(tmp_path):
-    first, second = tmp_path / "a.log", tmp_path / "b.log"
-    first.write_text(f"{REPORT}\n{FRAME}\n")
-    second.write_text("    indented, but in another file\nValueError: a\n")
-    log = read_log([first, second])
-    assert log.traceback.select("file", "line", "last_line").rows() == [(0, 1, 2), (1, 2, 2)]
-    assert log.lines["kind"].to_list() == ["exception_report", "traceback", None, "traceback"]
+def test_a_record_that_follows_is_never_swallowed(log_of):
+    for record in (RECORD, "INFO:     Shutting down", f"{HEAD}x", "Killed", REPORT):
+        for length in range(1, 7):
+            log = log_of([*[BEGIN, *STACK, "ValueError: a"][:length], record, "bare line"])
+            assert 1 + length not in _members(log)[:length]
+            assert log.traceback["last_line"][0] == length
 
 
-_frames = st.lists(
-    st.tuples(
-        st.sampled_from(["a.py", "/opt/b c.py"]), st.integers(1, 9999), st.sampled_from(["run", "<module>"])
-    ),
-    min_size=1,
-    max_size=6,
-)
+def test_a_bare_line_after_a_record_is_not_swallowed(log_of):
+    log = log_of([REPORT, *STACK, "ValueError: a", RECORD, "bare: line", f"{HEAD}x", "    indented"])
+    assert _members(log) == [1, 2, 3, 4, 5, 6]
 
 
-@given(
-    _frames,
-    st.sampled_from(["ValueError", "torch.cuda.OutOfMemoryError"]),
-    st.integers(0, 3),
-    st.integers(0, 3),
-)
-def test_all_lines_of_a_traceback_are_in_its_block_and_no_others(
-    tmp_path_factory, frames, name, before, after
-):
-    body = [
-        line
-        for path, at, where in frames
-        for line in (f'  File "{path}", line {at}, in {where}', "    call()")
+def test_another_file_is_never_swallowed(log_of):
+    log = log_of(
+        [RECORD, BEGIN, *STACK], ["ValueError: a", "b"], [BEGIN, STACK[0]], ["    code()", *STACK[2:]]
+    )
+    assert log.traceback.select("file", "line", "last_line", "exceptions").rows() == [
+        (0, 2, 6, []),
+        (1, 1, 2, ["ValueError: a\nb"]),
+        (2, 1, 2, []),
+        (3, 1, 3, []),
     ]
-    lines = [*[HEAD + "before"] * before, REPORT, *body, f"{name}: it failed", *[HEAD + "after"] * after]
-    path = tmp_path_factory.mktemp("blocks") / "a.log"
-    path.write_text("\n".join(lines) + "\n")
-    log = read_log(path)
+
+
+def test_a_message_has_an_end(log_of):
+    log = log_of(["ValueError: a", *["bare line"] * 2000, BEGIN, *STACK, "ValueError: b"])
+    assert log.traceback.select("line", "last_line").rows() == [(1, 500), (2002, 2007)]
+
+
+# ------------------------------------------------------------------ what else prints frames
+
+
+def test_the_logging_module_s_own_errors(log_of):
+    call = [
+        "Call stack:",
+        '  File "/s/main.py", line 1, in <module>',
+        "    run()",
+        "Message: 'Received'",
+        "Arguments: ()",
+    ]
+    log = log_of(["--- Logging error ---", BEGIN, *STACK, "OSError: [Errno 5] x", *call, "after: that"])
     (row,) = log.traceback.rows(named=True)
-    assert (row["line"], row["last_line"]) == (before + 1, before + len(body) + 2)
-    assert (row["exception"], row["message"], row["complete"]) == (name, "it failed", True)
-    assert [(one["path"], one["line"], one["function"]) for one in row["stack"]] == frames
-    assert log.lines.filter(kind="message").height == before + after
+    assert (row["exceptions"], row["exception_line"], row["last_line"]) == (["OSError: [Errno 5] x"], 7, 12)
+    assert (row["stack"], row["complete"]) == (FRAMES, True)
+    assert _members(log) == list(range(2, 13))
+
+
+def test_the_logging_module_s_message_is_no_exception(log_of):
+    (row,) = log_of([*STACK, "Message: 'Received sigquit'", "Arguments: ()"]).traceback.rows(named=True)
+    assert (row["exceptions"], row["last_line"], row["complete"]) == ([], 6, False)
+
+
+DUMP = ['  File "/s/b.py", line 7 in inner', '  File "/s/a.py", line 12 in outer']
+
+
+def test_the_stacks_that_faulthandler_dumps(log_of):
+    lines = ["Fatal Python error: Aborted", "", "Thread 0x00007f6f (most recent call first):", *DUMP, ""]
+    log = log_of(
+        [*lines, "Current thread 0x00007fff (most recent call first):", *DUMP, "  ...", "ValueError: x"]
+    )
+    bare = [frame | {"code": None} for frame in FRAMES]
+    assert log.traceback.select("line", "last_line", "exceptions", "stack", "complete").rows() == [
+        (3, 5, [], bare, False),
+        (7, 10, [], bare, False),
+        (11, 11, ["ValueError: x"], [], False),
+    ]
+
+
+def test_a_dump_that_was_cut_at_its_head(log_of):
+    assert log_of([*DUMP, "", "x"]).traceback.select("last_line", "complete").rows() == [(2, False)]
+    assert [frame["function"] for frame in log_of(DUMP).traceback["stack"][0]] == ["outer", "inner"]
+
+
+def test_an_exception_group_is_one_block(blocks):
+    lines = [
+        "  + Exception Group " + BEGIN,
+        '  |   File "/s/a.py", line 1, in f',
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
+        "  +-+---------------- 1 ----------------",
+        "    | " + BEGIN,
+        '    |   File "/s/b.py", line 2, in g',
+        "    | ValueError: x",
+        "    +------------------------------------",
+    ]
+    assert blocks(*lines, RECORD) == [(1, 8, [], False)]
+
+
+# ------------------------------------------------------------------ any of them
+
+WORDS = st.text("abcdefg_", min_size=1, max_size=6)
+PATHS = st.sampled_from(["/s/a.py", "<string>", "C:\\x y.py", "/opt/ü/b.py"])
+FRAME = st.tuples(
+    PATHS, st.integers(1, 9999), WORDS, st.sampled_from([[], ["    x = f(y)"], ["    f()", "    ^^^"]])
+)
+CLASSES = st.sampled_from(
+    ["ValueError", "torch.OutOfMemoryError", "zmq.error.ZMQError", "Exception", "KeyError"]
+)
+MESSAGES = st.lists(
+    st.sampled_from(["no room", "a: b", "", "  two", "Compile with `X`.", "size (7)", "é"]), max_size=4
+)
+OTHER = st.lists(
+    st.sampled_from(
+        [RECORD, f"{HEAD}something", "INFO:     Shutting down", "", "INFO 01-01 x", "[x] y", "plain"]
+    ),
+    max_size=3,
+)
+
+
+@st.composite
+def _tracebacks(draw) -> tuple[list[str], list[dict], list[str]]:
+    """Draw the lines of a traceback (a chain), the frames of the last one, and the exceptions."""
+    lines, stack, chain = [draw(st.sampled_from([BEGIN, REPORT]))], [], []
+    for index in range(draw(st.integers(1, 3))):
+        if index:
+            lines += ["", draw(st.sampled_from([DURING, CAUSE])), "", BEGIN]
+        stack = []
+        for path, number, function, code in draw(st.lists(FRAME, min_size=1, max_size=3)):
+            lines += [f'  File "{path}", line {number}, in {function}', *code]
+            code = code[0].strip() if code else None
+            stack.append({"path": path, "line": number, "function": function, "code": code})
+        first, *more = [text for text in draw(MESSAGES) if text] or [""]
+        name = draw(CLASSES)
+        lines += [f"{name}: {first}" if first else name, *more]
+        chain.append(": ".join([name, "\n".join([first.strip(), *more])]) if first else name)
+    return lines, stack, chain
+
+
+def test_the_lines_of_tracebacks_are_in_their_blocks_and_no_other_line_is(log_of):
+    @given(st.lists(st.tuples(OTHER, _tracebacks()), min_size=1, max_size=3), OTHER)
+    def check(parts, end):
+        lines: list[str] = []
+        members: list[int] = []
+        expected = []
+        for other, (block, stack, chain) in parts:
+            # after a traceback only what ends it for certain: a blank or a record
+            lines += ["", *other] if lines else [*other, ""]
+            members += range(len(lines) + 1, len(lines) + len(block) + 1)
+            expected.append((len(lines) + 1, len(lines) + len(block), stack, chain, True))
+            lines += block
+        log = log_of([*lines, "", *end])
+        assert _members(log) == members
+        columns = ("line", "last_line", "stack", "exceptions", "complete")
+        assert log.traceback.select(columns).rows() == expected
+
+    check()
+
+
+def test_a_traceback_cut_anywhere_stays_one_block(log_of):
+    @given(_tracebacks(), st.data())
+    def check(drawn, data):
+        lines, _, chain = drawn
+        start = data.draw(st.integers(0, len(lines) - 1))
+        end = data.draw(st.integers(start + 1, len(lines)))
+        log = log_of(["", RECORD, *lines[start:end], RECORD])
+        found = [one.split("\n")[0] for row in log.traceback["exceptions"] for one in row]
+        raised = [one.split("\n")[0] for one in chain]
+        assert found in [raised[at : at + len(found)] for at in range(len(raised) + 1)]
+        assert set(_members(log)) <= set(range(3, 3 + end - start))
+        if start == 0:
+            assert log.traceback.height == 1
+            # a cut right after an exception that others follow cannot be told from the end
+            assert log.traceback["complete"][0] <= (len(found) > 0)
+            assert log.traceback["complete"][0] >= (end == len(lines))
+
+    check()

@@ -1,7 +1,5 @@
 """Which line is the first fault, and which only follow from it."""
 
-# ruff: noqa: E501 - lines of logs stay whole
-
 import pytest
 
 import sglogparse
@@ -150,6 +148,12 @@ def test_a_child_that_was_told_to_stop(tmp_path):
 )
 def test_an_end_that_somebody_asked_for(tmp_path, exception):
     assert [one.role for one in _faults(tmp_path, *_bare(exception, "launch_server"))] == [Role.TEARDOWN]
+
+
+def test_somebody_pressed_ctrl_c(tmp_path):
+    lines = [*_dies("TP0", "KeyboardInterrupt"), *_dies("TP1", GLOO), SIGQUIT]
+    assert _verdict(tmp_path, *lines) == ("stopped", "none", None)
+    assert _verdict(tmp_path, *_dies("TP2", OOM), *lines) == ("crashed", "memory.runtime", 4)
 
 
 def test_an_exception_of_one_request(tmp_path):

@@ -9,12 +9,16 @@ The expectations stand beside the logs, because marks inside would be lines of t
 import inspect
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sglogparse
 from sglogparse import rules
+from sglogparse._grammar import samples
 from sglogparse._launches import read_launches
 from sglogparse.rules import RETIRED, RULES
 
@@ -28,12 +32,22 @@ def _name(path):
     return f"{path.parent.name}/{path.stem}"
 
 
+@cache
+def _log(path):
+    return sglogparse.read_log(path)
+
+
+@cache
+def _diagnosis(path):
+    return _log(path).diagnose()
+
+
 def _expected(path):
     return tomllib.loads(path.with_suffix(".toml").read_text())
 
 
 def _found(path, rule):
-    return [finding for launch in read_launches(sglogparse.read_log(path)) for finding in rule(launch)]
+    return [finding for launch in read_launches(_log(path)) for finding in rule(launch)]
 
 
 def _said(finding, expected):
@@ -65,18 +79,16 @@ def test_a_rule_fires_where_its_fixture_says(path):
 
 @pytest.mark.parametrize("path", LOGS, ids=_name)
 def test_the_verdict_of_a_fixture(path):
-    log = sglogparse.read_log(path)
-    chief = log.diagnose().chief
+    log, chief = _log(path), _diagnosis(path).chief
     said = {"unparsed": log.unparsed.height, "outcome": chief.outcome.value, "cause": chief.cause}
     assert said == {key: value for key, value in _expected(path).items() if key != "finding"}
 
 
 @pytest.mark.parametrize("path", LOGS, ids=_name)
 def test_evidence_is_in_the_log(path):
-    log = sglogparse.read_log(path)
     lines = path.read_text().split("\n")
-    ranks = log.lines["rank"]
-    for finding in log.diagnose().findings:
+    ranks = _log(path).lines["rank"]
+    for finding in _diagnosis(path).findings:
         assert finding.evidence
         shown = [*finding.evidence, *([finding.root] if finding.root else [])]
         assert [(one.text, one.rank) for one in shown] == [
@@ -87,7 +99,7 @@ def test_evidence_is_in_the_log(path):
 
 @pytest.mark.parametrize("path", LOGS, ids=_name)
 def test_a_rule_is_pure(path):
-    launches = read_launches(sglogparse.read_log(path))
+    launches = read_launches(_log(path))
     again = read_launches(sglogparse.read_log(path))
     first = {rule.code: [list(rule(launch)) for launch in launches] for rule in RULES}
     assert first == {rule.code: [list(rule(launch)) for launch in launches] for rule in reversed(RULES)}
@@ -130,13 +142,42 @@ def test_a_rule_documents_itself(rule):
 
 @pytest.mark.parametrize("path", LOGS, ids=_name)
 def test_findings_carry_their_rule_and_real_ranks(path):
-    log = sglogparse.read_log(path)
-    known = set(log.lines["rank"].drop_nulls())
-    for finding in log.diagnose().findings:
+    known = set(_log(path).lines["rank"].drop_nulls())
+    for finding in _diagnosis(path).findings:
         assert finding.name == BY_FUNCTION[finding.name.replace("-", "_")].name
         assert BY_FUNCTION[finding.name.replace("-", "_")].code == finding.code
         # one entry a rank; silent ranks are the only ones that do not speak
         assert finding.code == "E001" or set(finding.ranks) <= known
+
+
+#: A line of each wording of each event, and what stands between.
+LINES = [sample.text for event in samples().values() for sample in event] + [
+    "Traceback (most recent call last):",
+    '  File "/opt/sglang/srt/managers/scheduler.py", line 5, in event_loop_normal',
+    "KeyError: 'x'",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    "Exception: Capture cuda graph failed: ",
+    "Fatal Python error: Aborted",
+    "",
+]
+HEADERS = [
+    "",
+    "[2025-01-01 00:00:00] ",
+    *(f"[2025-01-01 00:00:0{n} DP{n} TP{n}] " for n in range(3)),
+    "[TP1] ",
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(HEADERS), st.sampled_from(LINES)).map("".join), max_size=25))
+def test_no_log_makes_a_rule_fail(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("log") / "server.log"
+    path.write_text("\n".join([*lines, ""]))
+    for launch in read_launches(sglogparse.read_log(path)):
+        for rule in RULES:
+            for finding in rule(launch):
+                assert {one.text for one in finding.evidence} <= set(lines)
+                assert "None" not in finding.message + (finding.fix or "")
 
 
 # ------------------------------------------------------------------ one real case

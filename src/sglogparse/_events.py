@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,8 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
     for candidates, rows in _buckets(records["message"], plan):
         left = pl.DataFrame({"row": rows, "message": records["message"].gather(rows)})
         for event in candidates:
-            for wording in event.wordings:
-                for found in _matches(left, wording, event):
-                    pieces[event.name].append(found)
-                    left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
-                if left.is_empty():
-                    break
+            found, left = _taken(left, event)
+            pieces[event.name] += found
     kinds = pl.Series("kind", [None], dtype=pl.UInt8).new_from_index(0, records.height)
     heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}
@@ -102,6 +99,18 @@ def _has_head(event: EventPlan) -> pl.Expr:
     return pl.any_horizontal(
         [head == prefix if len(prefix) == _HEAD else head.str.starts_with(prefix) for prefix in prefixes]
     )
+
+
+def _taken(left: pl.DataFrame, event: EventPlan) -> tuple[list[pl.DataFrame], pl.DataFrame]:
+    """Return typed rows of the messages that an event's wordings take, and the messages that are left."""
+    pieces = []
+    for wording in event.wordings:
+        for found in _matches(left, wording, event):
+            pieces.append(found)
+            left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
+        if left.is_empty():
+            break
+    return pieces, left
 
 
 def _matches(left: pl.DataFrame, wording: Fixed | Bag, event: EventPlan) -> Iterator[pl.DataFrame]:
@@ -161,7 +170,9 @@ def _typed(texts: pl.DataFrame, groups: dict[str, str], event: EventPlan) -> pl.
         if name == "extra":
             # rows of different shapes can meet here: the number in a group's name is its place in the line
             sources.sort(key=lambda group: int(group.rpartition("__")[2]))
-            columns.append(pl.concat_str(sources, separator=", ", ignore_nulls=True).alias(name))
+            columns.append(
+                pl.concat_str(sources, separator=", ", ignore_nulls=True).replace("", None).alias(name)
+            )
             continue
         text = pl.coalesce(sources) if len(sources) > 1 else pl.col(sources[0])
         kind = event.fields[name]
@@ -176,6 +187,7 @@ def printed(records: pl.DataFrame, event: EventPlan, rows: Iterable[int]) -> pl.
     """Return the fields of an event's rows as text, digit for digit: what was printed, not what it means."""
     left = pl.DataFrame({"row": list(rows)}, schema={"row": pl.UInt32})
     left = left.with_columns(records["message"].gather(left["row"]).alias("message"))
-    text_event = type(event)(event.name, event.doc, event.wordings, dict.fromkeys(event.fields, "str"))
-    found = [piece for wording in event.wordings for piece in _matches(left, wording, text_event)]
-    return pl.concat([pl.DataFrame(schema={"row": pl.UInt32}), *found], how="diagonal").sort("row")
+    text_event = replace(event, fields=dict.fromkeys(event.fields, "str"))
+    found, _ = _taken(left, text_event)
+    schema = {"row": pl.UInt32, **dict.fromkeys(event.fields, pl.String)}
+    return pl.concat([pl.DataFrame(schema=schema), *found], how="diagonal").sort("row")

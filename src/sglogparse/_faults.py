@@ -158,13 +158,14 @@ def _in_teardown(fault: Fault) -> Fault:
 
 
 def stopped_at(launch: Launch) -> int | None:
-    """Return the first line of an orderly shutdown; None when nobody asked for one."""
-    lifecycle = launch.frames["http_lifecycle"].filter(pl.col("lifecycle") == "Shutting down")
-    signals = launch.frames["sigterm"].filter(
-        ~pl.col("detail").fill_null("").str.contains("health check failed")
+    """Return the first line of an orderly shutdown (a signal, Ctrl+C); None when nobody asked for one."""
+    frames = launch.frames
+    requests = (
+        frames["http_lifecycle"].filter(pl.col("lifecycle") == "Shutting down"),
+        frames["sigterm"].filter(~pl.col("detail").fill_null("").str.contains("health check failed")),
+        frames["traceback"].filter(pl.col("exception") == "KeyboardInterrupt"),
     )
-    lines = [first for frame in (signals, lifecycle) if (first := first_line(frame)) is not None]
-    return min(lines, default=None)
+    return min((first for frame in requests if (first := first_line(frame)) is not None), default=None)
 
 
 def last_served(launch: Launch) -> int:

@@ -17,7 +17,7 @@ _GLUE = "\ue000"
 _NUMBER = r"-?[0-9]"
 _GLUED = re.compile(
     rf"(?<=[0-9]) (?=(?:GiB|MiB|GB|MB|tokens|min|s|ms|h)\b|[-+x/] {_NUMBER})"  # 20.6 GiB, 94.0 x 0.45
-    rf"|(?<=[a-z]) (?== {_NUMBER})|(?<= [-+x=/]) (?={_NUMBER})"  # rest = 21.7
+    rf"|(?<=\w) (?== {_NUMBER})|(?<= [-+x=/]) (?={_NUMBER})"  # rest = 21.7
 )
 
 
@@ -49,7 +49,8 @@ def wrap(text: str, width: int, *, first: str = "", rest: str = "", most: int = 
         bare = False
     lines.append(line)
     if most and (cut or len(lines) > most):
-        lines[most - 1 :] = [" ".join([lines[most - 1], *(line.strip() for line in lines[most:])])]
+        end = min(most, len(lines)) - 1
+        lines[end:] = [" ".join([lines[end], *(line.strip() for line in lines[end + 1 :])])]
         lines[-1] = _head(lines[-1], width - 3) + "..."
     return [line.replace(_GLUE, " ").rstrip() for line in lines]
 

@@ -145,18 +145,21 @@ def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: s
     """Show what the rules say, each with a line that proves it unless such a line was shown before."""
     above = f"{shown.headline} {shown.action}".casefold()
     for finding in shown.findings[:_FINDINGS]:
-        label = f"{finding.code} {finding.severity.value}: "
+        proof = _unproven(finding, proven)
+        place = "" if proof is None else f"line {proof.line}" if len(names) == 1 else _place(proof, names)
+        # a fault is quoted by what is said of it; of any other line the text is shown below
+        quoted = proof is not None and proof == finding.root
+        label = f"{finding.code} {finding.severity.value}{f' ({place})' if quoted else ''}: "
         message = "as said above" if finding.message.casefold() in above else finding.message
         page.put(label + message, _SEVERITY[finding.severity], rest="  ", most=_ROWS, label=len(label))
-        proof = _unproven(finding, proven)
-        if proof is not None:
-            place = f"line {proof.line}" if len(names) == 1 else f"{names[proof.file]}:{proof.line}"
+        if proof is not None and not quoted:
             page.put(f"{place}: {proof.message.strip()}", "dim", first="  ", rest="  ", most=1)
-            proven.add(proof)
+        proven |= {proof} if proof else set()
     page.more(len(shown.findings) - _FINDINGS, "finding")
 
 
 def _unproven(finding: Finding, proven: set[Evidence]) -> Evidence | None:
+    """Return the line that a finding still has to show: its fault, or its first line if it has shown none."""
     if finding.root is not None:
         return finding.root if finding.root not in proven else None
     return None if proven.intersection(finding.evidence) else next(iter(finding.evidence), None)
@@ -182,7 +185,7 @@ def _read(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
     for file in diagnosis.files[:_FILES]:
         parts = [f"{names[file.path]}: {_count(file.lines, 'line')}"]
         if file.unparsed:
-            parts[0] += f", {file.unparsed} of them not recognised"
+            parts[0] += f" ({file.unparsed} not recognised)"
         if chief is not None and chief.file == file.path:
             if chief.ranks and chief.root is not None:  # else the vitals name them
                 parts.append(f"{_count(len(chief.ranks), 'rank')} ({rank_spread(chief.ranks)})")
