@@ -324,6 +324,16 @@ def test_the_longer_prefix_of_another_wording_keeps_a_bag_off():
     ]
 
 
+def test_old_and_new_orders_of_a_line_give_the_same_columns():
+    found = _read(
+        "Capture cuda graph end. Time elapsed: 6.20 s. avail mem=5.09 GB. mem usage=0.70 GB.",
+        "Capture cuda graph end. Time elapsed: 6.20 s. mem usage=0.70 GB. avail mem=5.09 GB.",
+        "Capture cuda graph end. elapsed=6.20 s, mem usage=0.70 GB, avail mem=5.09 GB.",
+    )
+    fields = {"graph": "cuda graph", "elapsed": 6.2, "avail_mem": 5.09, "mem_usage": 0.7}
+    assert found == [("graph_capture_end", fields)] * 3
+
+
 # ------------------------------------------------------------------ as printed
 
 

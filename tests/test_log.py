@@ -4,26 +4,97 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sglogparse
 from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
+from sglogparse._grammar import samples
 from sglogparse._log import column_docs, frame_schemas
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").rglob("*.log"))
 EVENTS = {event.name for event in compiled_plan().events}
 
 
+def _check_places(log):
+    """Check that every line is in one frame, one block or in `unparsed`, and that `kind` says which."""
+    in_frames = sum(log.frames[name].height for name in (*EVENTS, "message"))
+    in_blocks = log.lines.filter(kind="traceback").height
+    assert (
+        in_frames + in_blocks + log.unparsed.height == log.lines.height == sum(one.lines for one in log.files)
+    )
+    for name in (*EVENTS, "message"):
+        own = log.lines.filter(pl.col("kind").cast(pl.String) == name)
+        assert log.frames[name].select("file", "line").rows() == own.select("file", "line").rows(), name
+    places = dict(zip(log.lines.select("file", "line").rows(), log.lines["kind"], strict=True))
+    begun = {"traceback", "exception_report", "warmup_failed"}
+    within = set()
+    for file, first, last in log.traceback.select("file", "line", "last_line").iter_rows():
+        assert places[file, first] in begun
+        assert places[file, last] in begun
+        within |= {(file, line) for line in range(first, last + 1)}
+    assert {place for place, kind in places.items() if kind == "traceback"} <= within
+    for name, schema in frame_schemas().items():
+        assert log.frames[name].schema == schema, name
+
+
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_line_is_in_exactly_one_place(path):
     log = read_log(path)
     assert log.lines.height == path.read_bytes().count(b"\n") + (not path.read_bytes().endswith(b"\n"))
-    in_frames = sum(log.frames[name].height for name in (*EVENTS, "message"))
-    in_blocks = log.lines.filter(kind="traceback").height
-    assert in_frames + in_blocks + log.unparsed.height == log.lines.height
-    for name in (*EVENTS, "message"):
-        own = log.lines.filter(pl.col("kind").cast(pl.String) == name)
-        assert log.frames[name].select("file", "line").rows() == own.select("file", "line").rows(), name
+    _check_places(log)
+
+
+_heads = st.sampled_from(
+    ["", "[2026-03-01 10:00:00 TP1] ", "[10:00:00] ", "[gpu_id=1] ", "[x] ", "10%|# | 1/2\r"]
+)
+_texts = st.sampled_from([sample.text for found in samples().values() for sample in found]) | st.sampled_from(
+    [
+        "", "plain", "Traceback (most recent call last):", '  File "/s/a.py", line 1, in f', "    code()",
+        "ValueError: x", "more of it", "During handling of the above exception, another exception occurred:",
+        "Exception in ModelTpServer:", "Killed", "Current thread 0x1 (most recent call first):",
+        '  File "/s/a.py", line 1 in f', "Call stack:", "Message: 'x'", "torch.Foo",
+    ]
+)  # fmt: skip
+_lines = st.lists(st.tuples(_heads, _texts).map("".join), max_size=25)
+
+
+def test_every_line_of_any_log_is_in_exactly_one_place(tmp_path):
+    @given(_lines, _lines)
+    def check(first, second):
+        paths = [tmp_path / "a.log", tmp_path / "b.log"]
+        for path, lines in zip(paths, (first, second), strict=True):
+            path.write_text("".join(line + "\n" for line in lines), newline="")
+        _check_places(read_log(paths))
+
+    check()
+
+
+def test_one_line_of_each_kind(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text(
+        "[2026-03-01 10:00:00] server_args=ServerArgs(tp_size=8, host='0.0.0.0')\n"
+        "[2026-03-01 10:00:01 TP0] WARNING model_runner.py:12: something else\n"
+        "[2026-03-01 10:00:02 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/s/a.py", line 1, in f\n'
+        "ValueError: x\n"
+        "\n"
+    )
+    log = read_log(path)
+    kinds = ["server_args", "message", "exception_report", "traceback", "traceback", None]
+    assert log.lines["kind"].to_list() == kinds
+    assert log.message.select("line", "rank", "level", "message").rows() == [
+        (2, "TP0", "WARNING", "something else")
+    ]
+    assert log.server_arg.rows() == [(0, 1, "tp_size", "8"), (0, 1, "host", '"0.0.0.0"')]
+    assert log.traceback.select("line", "last_line", "rank", "exceptions").rows() == [
+        (3, 5, "TP0", ["ValueError: x"])
+    ]
+    assert log.unparsed.select("line", "text").rows() == [(6, "")]
+    assert {name for name, frame in log.frames.items() if not frame.is_empty()} == {
+        "server_args", "message", "exception_report", "traceback", "server_arg",
+    }  # fmt: skip
 
 
 def test_line_numbers_count_from_one_in_each_file(tmp_path):

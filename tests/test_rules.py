@@ -244,6 +244,6 @@ def test_the_negative_budget_that_allocated():
     )
     assert found["M002"].ranks == ("TP0", "TP6", "TP7")
     assert [one.line for one in found["M002"].evidence] == [49, 50, 51, 52, 58, 59, 99]
-    assert chief.summary == f"ready, but: {found['M002'].message}"
+    assert chief.summary == f"ready, but {found['M002'].message}"
     assert (chief.outcome.value, chief.cause, chief.root) == ("ready", "none", None)
     assert found["E002"].message == PATCHED

@@ -53,23 +53,66 @@ def test_a_cut_at_any_place_gives_a_prefix_and_never_a_wrong_value(end):
     assert list(values.items()) == list(VALUES.items())[: len(values)]
 
 
+def test_a_cut_within_a_long_value_keeps_what_stands_before_it():
+    sizes = ", ".join(map(str, range(300)))
+    assert parse_server_args(f"ServerArgs(a=1, b='x, y', cuda_graph_bs=[{sizes}") == (
+        {"a": 1, "b": "x, y"},
+        True,
+    )
+    text = f"{{'a': 1, 'path': 'x, {'y, ' * 100}"
+    assert parse_server_args(text) == ({"a": 1}, True)
+
+
+def test_text_behind_the_list_is_no_argument():
+    assert parse_server_args("ServerArgs(a=1, b=2) and more, c=3)") == ({"a": 1}, True)
+
+
 _values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=12),
+    | st.text(max_size=12)
+    | st.sampled_from([", ", "a, b=1", "it's", '"', "\\", "]", ")", "[{(", "<", "a='b', "]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-_names = st.from_regex(r"[a-z_][a-z0-9_]{0,9}", fullmatch=True)
+_names = st.from_regex(r"[a-z_][a-z0-9_]{0,9}", fullmatch=True, alphabet=st.characters(codec="ascii"))
+_lists = st.dictionaries(_names, _values, max_size=6)
 
 
-@given(st.dictionaries(_names, _values, max_size=6))
+@given(_lists)
 def test_what_python_prints_is_read_back(arguments):
     text = "ServerArgs(" + ", ".join(f"{name}={value!r}" for name, value in arguments.items()) + ")"
     assert parse_server_args(text) == (arguments, False)
     assert parse_server_args(repr(arguments)) == (arguments, False)
+
+
+@given(_lists)
+def test_of_a_cut_list_all_that_a_comma_follows_is_kept_and_nothing_else(arguments):
+    fixed = {"config": "Config(a=1, b=[2, 3])", "hook": "<function f at 0x1>"}
+    parts = [f"{name}={text}" for name, text in fixed.items()]
+    parts += [f"{name}={value!r}" for name, value in arguments.items() if name not in fixed]
+    read = {"config": {"__call__": "Config", "a": 1, "b": [2, 3]}, "hook": fixed["hook"]}
+    _check_cuts(
+        "ServerArgs(", parts, list((read | {n: v for n, v in arguments.items() if n not in fixed}).items())
+    )
+    _check_cuts("{", [f"{name!r}: {value!r}" for name, value in arguments.items()], list(arguments.items()))
+
+
+def _check_cuts(begin, parts, expected):
+    text, whole = begin, 0
+    for part in parts:
+        for end in range(len(text), len(text) + len(part) + 1):
+            assert parse_server_args((text + part)[:end]) == (dict(expected[:whole]), True)
+        text, whole = text + part + ", ", whole + 1
+
+
+@given(st.text(st.sampled_from("ab1'\"\\()[]{}<>=,:. -\n"), max_size=60))
+def test_any_text_is_read_without_an_error(text):
+    for one in (text, "ServerArgs(" + text, "ServerArgs(a='" + text + "')"):
+        frame = pl.DataFrame({"file": [0], "line": [1], "args_repr": [one]})
+        assert set(read_server_args(frame)["name"]) <= set(parse_server_args(one).values)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +126,20 @@ def test_what_python_prints_is_read_back(arguments):
         ("ServerArgs(a=1e999, b=nan)", {"a": "1e999", "b": "nan"}, False),
         ("ServerArgs(a=" + "9" * 5000 + ")", {"a": "9" * 5000}, False),
         ("something else entirely", {}, True),
+        ("ServerArgs", {}, True),
+        ("[1, 2]", {}, True),
+        (
+            r"ServerArgs(a='\d', b='\x1', c='\N{no such name}')",
+            {"a": r"\d", "b": r"'\x1'", "c": r"'\N{no such name}'"},
+            False,
+        ),
+        (
+            r"ServerArgs(a=b'\xff', b=ub'x', c='nul \0')",
+            {"a": r"b'\xff'", "b": "ub'x'", "c": "nul \0"},
+            False,
+        ),
+        ("ServerArgs(a='nul \0')", {"a": "'nul \0'"}, False),
+        (r"ServerArgs(a='\udcff')", {"a": "\udcff"}, False),
     ],
 )
 def test_hostile_text_gives_less_and_never_an_error(text, values, cut):

@@ -243,7 +243,7 @@ def test_utf16_that_was_cut_within_a_character(write):
     assert source.replaced_bytes == 1
     assert source.notes == (
         "converted from UTF-16-LE",
-        "1 bytes were not valid UTF-16-LE and were replaced",
+        "1 byte was not valid UTF-16-LE and was replaced",
         CUT,
     )
 

@@ -116,3 +116,48 @@ def cause_of(exceptions: list[str], phase: str | None) -> str:
             if recogniser.pattern.search(text):
                 return recogniser.cause
     return next((one.cause for text in exceptions for one in REST if one.pattern.search(text)), "unknown")
+
+
+#: What the causes are called in a report.
+CAUSE_TITLES = {
+    "none": "no fault",
+    "memory.kv_budget": "KV budget negative",
+    "memory.weights": "out of device memory while loading",
+    "memory.graph_capture": "out of device memory in graph capture",
+    "memory.runtime": "out of device memory while serving",
+    "memory.host": "out of host memory",
+    "memory.imbalance": "unbalanced device memory",
+    "memory.leak": "token pool leak",
+    "kv.pool_exhausted": "KV pool exhausted",
+    "dist.init": "distributed set-up failed",
+    "dist.collective_timeout": "a collective timed out",
+    "dist.peer_lost": "connection to a peer lost",
+    "dist.kernel_comm": "communication kernel failed",
+    "hang.watchdog": "watchdog timeout",
+    "hang.health_check": "health check fails",
+    "gpu.illegal_access": "illegal memory access",
+    "gpu.device_assert": "device-side assert",
+    "gpu.unsupported_arch": "no kernel for this GPU",
+    "gpu.driver": "driver or device not usable",
+    "gpu.kernel_fault": "kernel launch failed",
+    "kernel.jit_compile": "a kernel did not compile",
+    "env.missing_dependency": "missing dependency",
+    "env.version_mismatch": "wrong version of a dependency",
+    "env.port_in_use": "port in use",
+    "env.proxy": "HTTP proxy in the way",
+    "env.filesystem": "file system",
+    "model.not_found": "model not found",
+    "model.unsupported": "model not supported",
+    "model.weights_mismatch": "checkpoint does not fit the model",
+    "model.config": "bad model configuration",
+    "config.invalid_argument": "invalid argument",
+    "config.incompatible_flags": "flags that do not go together",
+    "pd.transfer": "KV transfer failed",
+    "pd.bootstrap": "PD bootstrap failed",
+    "process.segfault": "native crash",
+    "process.killed": "a child died, no reason shown",
+    "code.assertion": "exception in server code",
+    "request.invalid": "invalid request",
+    "perf.degraded": "degraded performance",
+    "unknown": "undecided",
+}

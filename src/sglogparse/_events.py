@@ -51,8 +51,8 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
     for candidates, rows in _buckets(records["message"], plan):
         left = pl.DataFrame({"row": rows, "message": records["message"].gather(rows)})
         for event in candidates:
-            found, left = _taken(left, event)
-            pieces[event.name] += found
+            taken, left = _taken(left, event)
+            pieces[event.name] += taken
     kinds = pl.Series("kind", [None], dtype=pl.UInt8).new_from_index(0, records.height)
     heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}

@@ -5,6 +5,7 @@ Evidence (a line) --> Finding (a rule's statement) --> LaunchReport --> Diagnosi
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -66,6 +67,8 @@ class Finding:
     ranks: tuple[str, ...] = ()
     #: the line that is the fault itself, when the finding is about a fault that ended the server
     root: Evidence | None = None
+    #: the phase in which the fault came, where the fault itself tells (its stack)
+    phase: str | None = None
     #: how precisely it names the cause: of findings about one fault the highest speaks
     weight: int = 0
     code: str = ""
@@ -112,6 +115,8 @@ class LaunchReport:
     #: the numbers that show how a server that serves is doing
     vitals: tuple[str, ...]
     findings: tuple[Finding, ...]
+    #: the stamp of the first fault's line; None without stamps
+    fault_time: dt.datetime | None = None
 
     @property
     def summary(self) -> str:
@@ -202,7 +207,7 @@ class Diagnosis:
         """Return 0 healthy, 1 findings at or above `fail_on` (None: never), 3 undecided."""
         if fail_on is not None and any(one.severity.rank <= fail_on.rank for one in self.findings):
             return 1
-        return 0 if self.outcome in (Outcome.READY, Outcome.STOPPED) and self.cause == "none" else 3
+        return 0 if self.outcome in (Outcome.READY, Outcome.STOPPED) and self.cause != "unknown" else 3
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of `--output-format json` (schema sglogparse/diagnosis/1)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,8 @@ SERVER_ARG_SCHEMA: dict[str, pl.DataType] = {
 }
 
 _MOST_DIGITS = 4000
+_OPEN = ("(", "[", "{")
+_CLOSE = (")", "]", "}")
 
 
 class Arguments(NamedTuple):
@@ -50,39 +53,49 @@ def parse_server_args(text: str) -> Arguments:
     >>> parse_server_args("ServerArgs(tp_size=8, host='0.0").values
     {'tp_size': 8}
     """
+    whole = _parsed(text)
+    if whole is not None:
+        return Arguments(whole, False)
+    end = _last_comma(text)
+    close = "}" if text.startswith("{") else ")"
+    return Arguments((_parsed(text[:end] + close) if end else None) or {}, True)
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
     from lark.exceptions import UnexpectedInput
 
     try:
-        return Arguments(_arguments(_lark().parse(text)), False)
-    except UnexpectedInput:
+        return _arguments(_lark().parse(text))
+    except (UnexpectedInput, RecursionError):  # nested deeper than any argument: nothing in it can be trusted
+        return None
+
+
+def _last_comma(text: str) -> int:
+    """Return where the last comma between arguments stands, before the text ends or is no repr any more."""
+    from lark.exceptions import UnexpectedCharacters
+
+    depth, found = 0, 0
+    try:
+        for token in _lark().lex(text):
+            depth += (token.value in _OPEN) - (token.value in _CLOSE)
+            if token.value == "," and depth == 1 and token.start_pos:
+                found = token.start_pos
+    except UnexpectedCharacters:
         pass
-    except RecursionError:
-        return Arguments({}, True)  # nested deeper than any argument: nothing in it can be trusted
-    # Cut: close the list at its last commas until it parses.
-    close = "}" if text.startswith("{") else ")"
-    end = len(text)
-    for _ in range(64):
-        end = text.rfind(", ", 0, end)
-        if end < 0:
-            break
-        try:
-            return Arguments(_arguments(_lark().parse(text[:end] + close)), True)
-        except UnexpectedInput:
-            continue
-    return Arguments({}, True)
+    return found
 
 
-def _arguments(tree: Tree[Any]) -> dict[str, Any]:
+def _arguments(tree: Tree[Any]) -> dict[str, Any] | None:
     value = _value(tree)
-    if isinstance(value, dict) and "__call__" in value:
-        return {name: one for name, one in value.items() if name != "__call__"}
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return None
+    return {name: one for name, one in value.items() if name != "__call__"}
 
 
 def _value(tree: Tree[Any]) -> Any:  # noqa: ANN401 - a repr can hold anything
     kind, children = str(tree.data), tree.children
     if kind == "string":
-        return ast.literal_eval(str(children[0]))
+        return _string(str(children[0]))
     if kind == "number":
         return _number(str(children[0]))
     if kind == "constant":
@@ -104,6 +117,18 @@ def _value(tree: Tree[Any]) -> Any:  # noqa: ANN401 - a repr can hold anything
     return [_value(child) for child in children]
 
 
+def _string(text: str) -> str:
+    """Return a string; bytes, and what Python would not print, stay as they stand."""
+    if text[0] not in "\"'":
+        return text
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an unknown escape
+            return str(ast.literal_eval(text))
+    except (SyntaxError, ValueError):
+        return text
+
+
 def _number(text: str) -> int | float | str:
     """Return a number; one that JSON or Python cannot hold stays as printed."""
     if any(mark in text.lower() for mark in (".", "e", "inf", "nan")):
@@ -112,10 +137,15 @@ def _number(text: str) -> int | float | str:
     return int(text) if len(text) <= _MOST_DIGITS else text
 
 
+def _json(value: Any) -> str:  # noqa: ANN401 - an argument can be anything
+    """Return a value as JSON text; half a surrogate pair, which is no text, stays an escape."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace").decode()
+
+
 def read_server_args(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the arguments of each server_args line as rows (name, value as JSON)."""
     rows = [
-        {"file": file, "line": line, "name": name, "value": json.dumps(value, ensure_ascii=False)}
+        {"file": file, "line": line, "name": name, "value": _json(value)}
         for file, line, text in frame.select("file", "line", "args_repr").iter_rows()
         for name, value in parse_server_args(text).values.items()
     ]

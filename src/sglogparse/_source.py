@@ -78,14 +78,16 @@ def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
         text = raw.decode(errors="replace")
         invalid = len(raw) - len(raw.decode(errors="ignore").encode())
         replaced += invalid
-        notes.append(f"{invalid} bytes were not valid UTF-8 and were replaced")
+        notes.append(_replaced(invalid, "UTF-8"))
         raw = text.encode()
         frame = _lines(raw)
     if b"\x1b" in raw:
         plain = frame.select(pl.col("text").str.replace_all(_ANSI, ""))
-        notes.append(
-            f"terminal control sequences removed from {(plain['text'] != frame['text']).sum()} lines"
-        )
+        changed = int((plain["text"] != frame["text"]).sum())
+        if changed:
+            notes.append(
+                f"terminal control sequences removed from {changed} line{'s' if changed > 1 else ''}"
+            )
         frame = plain
     if raw and not raw.endswith(b"\n"):
         notes.append("the last line has no end: the log was cut, or is still being written")
@@ -95,6 +97,12 @@ def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
         "text",
     )
     return SourceFile(name, frame.height, size, replaced, tuple(notes)), frame
+
+
+def _replaced(count: int, encoding: str) -> str:
+    if count == 1:
+        return f"1 byte was not valid {encoding} and was replaced"
+    return f"{count} bytes were not valid {encoding} and were replaced"
 
 
 def _lines(raw: bytes) -> pl.DataFrame:
@@ -172,7 +180,7 @@ def _as_text(name: str, raw: bytes) -> tuple[bytes, int, list[str]]:
             replaced = len(raw) - len(raw.decode(encoding, errors="ignore").encode(encoding))
             raw = raw.decode(encoding, errors="replace").encode()
             if replaced:
-                notes.append(f"{replaced} bytes were not valid {encoding.upper()} and were replaced")
+                notes.append(_replaced(replaced, encoding.upper()))
             break
     if raw.startswith(b"\xef\xbb\xbf"):
         raw = raw[3:]
@@ -181,7 +189,7 @@ def _as_text(name: str, raw: bytes) -> tuple[bytes, int, list[str]]:
     runs = sum(1 for part in raw[:_SAMPLE].split(b"\0") if part) if nul else 0
     if nul:
         raw = raw.replace(b"\0", b"")
-        notes.append(f"{nul} NUL bytes removed")
+        notes.append(f"{nul} NUL byte{'s' if nul > 1 else ''} removed")
     sample = raw[:_SAMPLE]
     controls = sum(sample.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
     if controls + max(runs - 1, 0) > _BINARY_SHARE * len(sample) or (nul and not raw.strip()):

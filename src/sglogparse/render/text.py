@@ -25,7 +25,7 @@ from rich.text import Text
 from sglogparse._launches import rank_spread
 from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
-from sglogparse._verdict import span
+from sglogparse._vitals import span
 from sglogparse.render._wrap import wrap
 
 _STYLES = {
@@ -191,6 +191,8 @@ def _read(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
                 parts.append(f"{_count(len(chief.ranks), 'rank')} ({rank_spread(chief.ranks)})")
             if chief.duration:
                 parts.append(f"{span(chief.duration)} from first to last stamp")
+            if chief.version_window:
+                parts.append(f"SGLang {chief.version_window}")
         page.put("; ".join(parts), "dim", rest="  ")
         for note in file.notes:
             page.put(f"note: {note}", "dim", rest="  ")

@@ -85,6 +85,7 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         + (f" ({', '.join(notes)})" if notes else ""),
         launch.evidences([first.line, first.root_line]),
         cause=cause_of(list(first.exceptions), first.phase),
+        phase=first.phase,
         ranks=rank_list([first.rank, *(fault.rank for fault in same)]),
         root=launch.evidence(first.root_line),
         weight=1,

@@ -1,0 +1,118 @@
+"""The numbers of a launch that a person wants first: when it failed, or how it is doing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, cast
+
+import polars as pl
+
+from sglogparse._budget import implied_fraction, is_plain, pool_size, smallest_fraction
+from sglogparse._launches import rank_spread
+
+if TYPE_CHECKING:
+    from sglogparse._launches import Launch
+    from sglogparse._report import Evidence, Finding
+
+
+def vitals(launch: Launch, root: Evidence | None, findings: list[Finding]) -> list[str]:
+    """Return when and where the first fault came; without one, how the server is doing, in three lines."""
+    return _when(launch, root, findings) if root else _vitals(launch)
+
+
+def _when(launch: Launch, root: Evidence, findings: list[Finding]) -> list[str]:
+    faults = [one for one in findings if one.root is not None]
+    ranks: tuple[str, ...] = max((one.ranks for one in faults), key=len, default=())
+    row = launch.lines.row(root.line - launch.first_line, named=True)
+    stamp = row["time"] or row["clock"]
+    text = f"first fault: line {root.line}"
+    if stamp is not None:
+        text += f", {stamp:%H:%M:%S}{_after(launch, row['time'], 'in')}"
+    if ranks:
+        text += f"; rank{'s' if len(ranks) > 1 else ''} {rank_spread(ranks)}"
+    return [text] if stamp is not None or ranks else []
+
+
+def _vitals(launch: Launch) -> list[str]:
+    """Return the numbers that show how a server that serves is doing, in three lines at most."""
+    out = []
+    parts = (
+        [f"{len(launch.ranks)} rank{'s' if len(launch.ranks) > 1 else ''} ({rank_spread(launch.ranks)})"]
+        if launch.ranks
+        else []
+    )
+    ready = launch.frames["ready"]
+    if not ready.is_empty():
+        parts.append(f"ready at line {ready['line'][0]}" + _after(launch, ready["time"][0], "after the first line"))
+    if parts:
+        out.append(", ".join(parts))
+    memory = _memory(launch)
+    if memory:
+        out.append(memory)
+    decode = launch.frames["decode_batch"]
+    if not decode.is_empty():
+        speed = cast("float | None", decode["gen_throughput"].median())
+        usage = decode.select(
+            pl.max_horizontal(pl.col("token_usage").max(), pl.col("full_token_usage").max())
+        ).item()
+        queue = cast("int | None", decode["queue_req"].max())
+        out.append(
+            f"{decode.height} decode batch{'es' if decode.height > 1 else ''}"
+            + (f", median {speed:.1f} tokens/s" if speed is not None else "")
+            + (f", KV usage up to {usage:.2f}" if usage is not None else "")
+            + (f", queue up to {queue}" if queue is not None else "")
+        )
+    return out
+
+
+def _after(launch: Launch, time: dt.datetime | None, what: str) -> str:
+    first = launch.lines["time"].drop_nulls()
+    if time is None or first.is_empty() or time <= first[0]:
+        return ""
+    return f", {span((time - first[0]).total_seconds())} {what}"
+
+
+def span(seconds: float) -> str:
+    """Return a duration as a person would say it.
+
+    >>> span(86), span(4000)
+    ('1 min 26 s', '1 h 06 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def _memory(launch: Launch) -> str:
+    """Return the first rank's KV pool, and the fraction it implies where that is certain."""
+    pools = launch.frames["kv_cache"].filter(pl.col("pool_state") == "is allocated")
+    if pools.is_empty():
+        capacity = launch.frames["capacity"]
+        return f"KV capacity {capacity['max_total_num_tokens'][0]} tokens" if not capacity.is_empty() else ""
+    row = launch.printed("kv_cache", [pools["line"][0]])[0]
+    size = pool_size(row)
+    text = "KV cache"
+    if row.get("num_tokens"):
+        text += f" {row['num_tokens']} tokens"
+    if size is not None:
+        text += f" = {size.text(2)} GiB a rank"
+    fraction = _implied(launch, row["rank"])
+    if fraction:
+        text += f", which implies mem_fraction_static = {fraction}"
+    return text
+
+
+def _implied(launch: Launch, rank: str | None) -> str | None:
+    """Return the implied fraction where the plain equation holds: one pool takes the whole budget."""
+    pools = launch.frames["kv_cache"].filter(pl.col("rank").eq_missing(rank))
+    smallest = smallest_fraction(launch)
+    if not is_plain(launch) or pools.height != 1 or smallest is None:
+        return None
+    if smallest.avail is None or smallest.total is None:
+        return None
+    size = pool_size(launch.printed("kv_cache", pools["line"])[0])
+    implied = implied_fraction(smallest.avail, smallest.total, size) if size else None
+    return implied.text(3) if implied and implied.low > 0 and implied.high < 1 else None
