@@ -1,7 +1,7 @@
 """Write the reference pages from the grammar and the rules: docs/frames.md and docs/rules.md.
 
-    python docs/generate.py            writes them
-    python docs/generate.py --check    exits with 1 when one of them is stale
+python docs/generate.py            writes them
+python docs/generate.py --check    exits with 1 when one of them is stale
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ FieldType = Literal["int", "float", "bool", "str"]
 #: Rules whose text is taken as one group; their distinct values are read one by one.
 _OPAQUE = frozenset({"tags"})
 
+#: Fields of the header that records do not keep: a group less is a faster pattern.
+_UNUSED = frozenset({"source_file", "source_line"})
+
 
 @dataclass(frozen=True)
 class Item:
@@ -129,12 +132,23 @@ class EventPlan:
 
 
 @dataclass(frozen=True)
+class Header:
+    """A dialect of the header: how it starts, and its pattern, anchored at the start only."""
+
+    prefix: str
+    pattern: str
+    groups: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Plan:
     """The vocabulary: events in the order in which readers try them, and the header."""
 
     events: tuple[EventPlan, ...]
     header: str
     header_groups: dict[str, str]
+    #: the dialects of the header one by one, capturing only what records keep
+    headers: tuple[Header, ...]
     tags: dict[str, str]
     #: terminal names by field, from which the types follow
     types: dict[str, FieldType] = field(default_factory=dict)
@@ -184,7 +198,16 @@ class _Compiler:
         for alternative in _alternatives(self._definitions["tag"].tree):
             literal, name = _children(alternative)
             tags[_literal_text(literal) or ""] = (_symbol(name) or "").lower()
-        return Plan(events, "^(?:" + header + ")", groups, tags, self._types)
+        headers = tuple(map(self._header, _alternatives(self._definitions["header"].tree)))
+        return Plan(events, "^(?:" + header + ")", groups, headers, tags, self._types)
+
+    def _header(self, tree: Tree[object]) -> Header:
+        groups: dict[str, str] = {}
+        pattern = self._pattern(tree, groups, ("header",))
+        for unused in _UNUSED & set(groups):
+            pattern = pattern.replace(f"(?P<{unused}>", "(?:")
+            del groups[unused]
+        return Header(_literal_text(_children(tree)[0]) or "", "^(?P<header>" + pattern + ")", groups)
 
     def _event(self, name: str) -> EventPlan:
         trees = list(_alternatives(self._definitions[name].tree))

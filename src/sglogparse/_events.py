@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _HEAD = 12
 #: Orders of items that a bag learns from lines of one log before it reads the rest line by line.
 _MOST_SHAPES = 64
+#: Lines above which a pattern runs on all cores.
+_MANY_LINES = 50_000
 
 DTYPES: dict[FieldType, pl.DataType] = {
     "int": pl.Int64(),
@@ -151,19 +153,23 @@ def _one_by_one(left: pl.DataFrame, bag: Bag, event: EventPlan) -> Iterator[pl.D
     if rows:
         groups = {group: group.partition("__")[0] for row in rows for group in row if group != "row"}
         texts = pl.DataFrame(rows, schema={"row": pl.UInt32, **dict.fromkeys(groups, pl.String)})
-        yield _typed(texts, groups, event)
+        yield texts.select("row", *_typed(groups, event))
 
 
 def _extract(left: pl.DataFrame, pattern: str, groups: dict[str, str], event: EventPlan) -> pl.DataFrame:
     texts = (
-        left.select("row", pl.col("message").str.extract_groups("(?P<matched>)" + pattern).alias("group"))
+        left.lazy()
+        .select("row", pl.col("message").str.extract_groups("(?P<matched>)" + pattern).alias("group"))
         .unnest("group")
         .filter(pl.col("matched").is_not_null())
     )
-    return _typed(texts, groups, event)
+    # the streaming engine uses all cores; it is not worth its start for a few lines
+    engine: Literal["streaming", "in-memory"] = "streaming" if left.height > _MANY_LINES else "in-memory"
+    return texts.select("row", *_typed(groups, event)).collect(engine=engine)
 
 
-def _typed(texts: pl.DataFrame, groups: dict[str, str], event: EventPlan) -> pl.DataFrame:
+def _typed(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:
+    """Return the columns of an event's fields, made from the texts of its groups."""
     columns = []
     for name in dict.fromkeys(groups.values()):
         sources = [group for group, field in groups.items() if field == name]
@@ -180,7 +186,7 @@ def _typed(texts: pl.DataFrame, groups: dict[str, str], event: EventPlan) -> pl.
             columns.append((text == "True").alias(name))
         else:
             columns.append(text.cast(DTYPES[kind], strict=False).alias(name))
-    return texts.select("row", *columns)
+    return columns
 
 
 def printed(records: pl.DataFrame, event: EventPlan, rows: Iterable[int]) -> pl.DataFrame:

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from sglogparse._compiler import Plan
+    from sglogparse._compiler import Header, Plan
+
+#: Fields of the header that records keep, as text.
+_FIELDS = ("stamp", "tags", "level", "gpu_id", "world_rank")
 
 #: The rank columns of every frame, as the tags name them.
 RANKS = ("dp", "pp", "tp", "ep", "attn_cp", "attn_dp", "attn_tp", "moe_dp", "moe_ep", "moe_tp", "gpu_id")
@@ -40,23 +43,19 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     alone = (text.str.starts_with("[") & text.str.ends_with("]")).arg_true()
     if not alone.is_empty():
         text = text.scatter(alone, text.gather(alone) + " ")
-    pattern = "^(?P<header>" + plan.header.removeprefix("^") + ")"
-    grouped = (
-        pl.LazyFrame({"text": text})
-        .with_columns(pl.col("text").str.extract_groups(pattern).alias("group"))
-        .with_columns(pl.col("group").struct.field("header").alias("header"))
-        .with_columns(
+    found = _headers(text, plan)
+    message = (
+        pl.LazyFrame({"text": text, "header": found["header"]})
+        .select(
             pl.col("text")
             .str.slice(pl.col("header").str.len_bytes().fill_null(0))
             .str.strip_chars_end()
-            .alias("message"),
-            *(_field(plan, name).alias(name) for name in ("stamp", "tags", "level", "gpu_id", "world_rank")),
+            .alias("message")
         )
-        .select("header", "message", "stamp", "tags", "level", "gpu_id", "world_rank")
-        .collect(engine="streaming")
+        .collect(engine="streaming")["message"]
     )
-    ranks = _ranks(grouped["tags"], plan)
-    named = grouped.select(
+    ranks = _ranks(found["tags"], plan)
+    named = found.select(
         pl.coalesce("tags", "gpu_id", "world_rank").alias("rank"),
         # the oldest releases print the index of the device, or of the rank, alone
         pl.coalesce("gpu_id", "world_rank").cast(pl.Int16).alias("gpu_id"),
@@ -64,19 +63,49 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     return pl.concat(
         [
             lines,
-            _times(grouped["stamp"]),
+            _times(found["stamp"]),
             named.select("rank"),
             ranks,
             named.select("gpu_id"),
-            grouped.select("level", "message", pl.col("header").is_not_null().alias("headed")),
+            found.select("level", message, pl.col("header").is_not_null().alias("headed")),
         ],
         how="horizontal",
     )
 
 
-def _field(plan: Plan, name: str) -> pl.Expr:
-    groups = [group for group, field in plan.header_groups.items() if field == name]
-    return pl.coalesce([pl.col("group").struct.field(group) for group in groups])
+def _headers(text: pl.Series, plan: Plan) -> pl.DataFrame:
+    """Return the header of each line and its fields as text, dialect by dialect.
+
+    The first dialect is that of nearly all lines; the others look at what it leaves.
+    """
+    first, *others = plan.headers
+    found = _dialect(text, first)
+    for dialect in others:
+        rows = (found["header"].is_null() & text.str.starts_with(dialect.prefix)).arg_true()
+        if rows.is_empty():
+            continue
+        more = _dialect(text.gather(rows), dialect)
+        hits = more["header"].is_not_null()
+        rows, more = rows.filter(hits), more.filter(hits)
+        found = found.with_columns(found[name].scatter(rows, more[name]) for name in more.columns)
+    return found
+
+
+def _dialect(text: pl.Series, dialect: Header) -> pl.DataFrame:
+    group = pl.col("group").struct
+    fields = {field: [name for name, known in dialect.groups.items() if known == field] for field in _FIELDS}
+    columns = [
+        pl.coalesce([group.field(name) for name in names]).alias(field)
+        if names
+        else pl.lit(None, dtype=pl.String).alias(field)
+        for field, names in fields.items()
+    ]
+    return (
+        pl.LazyFrame({"text": text})
+        .select(pl.col("text").str.extract_groups(dialect.pattern).alias("group"))
+        .select(group.field("header").alias("header"), *columns)
+        .collect(engine="streaming")
+    )
 
 
 def _visible(text: pl.Series) -> pl.Series:

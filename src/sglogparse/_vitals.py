@@ -43,7 +43,9 @@ def _vitals(launch: Launch) -> list[str]:
     )
     ready = launch.frames["ready"]
     if not ready.is_empty():
-        parts.append(f"ready at line {ready['line'][0]}" + _after(launch, ready["time"][0], "after the first line"))
+        parts.append(
+            f"ready at line {ready['line'][0]}" + _after(launch, ready["time"][0], "after the first line")
+        )
     if parts:
         out.append(", ".join(parts))
     memory = _memory(launch)
