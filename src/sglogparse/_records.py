@@ -39,10 +39,6 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     `headed` tells whether the line has a header; `level` is null where none is printed.
     """
     text = _visible(lines["text"])
-    # a header without a message has lost the blank at its end in many editors
-    alone = (text.str.starts_with("[") & text.str.ends_with("]")).arg_true()
-    if not alone.is_empty():
-        text = text.scatter(alone, text.gather(alone) + " ")
     found = _headers(text, plan)
     message = (
         pl.LazyFrame({"text": text, "header": found["header"]})
@@ -78,16 +74,19 @@ def _headers(text: pl.Series, plan: Plan) -> pl.DataFrame:
 
     The first dialect is that of nearly all lines; the others look at what it leaves.
     """
-    first, *others = plan.headers
-    found = _dialect(text, first)
-    for dialect in others:
-        rows = (found["header"].is_null() & text.str.starts_with(dialect.prefix)).arg_true()
-        if rows.is_empty():
+    found = _dialect(text, plan.headers[0])
+    rows = found["header"].is_null().arg_true()
+    left = text.gather(rows)
+    # a header without a message has lost the blank at its end in many editors
+    alone = pl.col("text").str.starts_with("[") & pl.col("text").str.ends_with("]")
+    left = left.to_frame("text").select(pl.when(alone).then(pl.col("text") + " ").otherwise("text"))["text"]
+    for dialect in plan.headers:
+        some = left.str.starts_with(dialect.prefix).arg_true()
+        if some.is_empty():
             continue
-        more = _dialect(text.gather(rows), dialect)
-        hits = more["header"].is_not_null()
-        rows, more = rows.filter(hits), more.filter(hits)
-        found = found.with_columns(found[name].scatter(rows, more[name]) for name in more.columns)
+        more = _dialect(left.gather(some), dialect).with_columns(rows.gather(some).alias("row"))
+        more = more.filter(pl.col("header").is_not_null())
+        found = found.with_columns(found[name].scatter(more["row"], more[name]) for name in found.columns)
     return found
 
 
