@@ -76,7 +76,7 @@ def test_the_types_of_fields():
 
 def test_kinds_are_an_enum_in_the_order_of_the_grammar():
     kinds, _ = read_events(_records("x"), PLAN)
-    assert kinds.dtype == pl.Enum(list(EVENTS))
+    assert kinds.dtype == pl.Enum([*EVENTS, "message", "traceback"])
     assert kinds.to_list() == [None]
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _HEAD = 12
 #: Orders of items that a bag learns from lines of one log before it reads the rest line by line.
 _MOST_SHAPES = 64
-#: Lines above which a pattern runs on all cores.
-_MANY_LINES = 50_000
 
 DTYPES: dict[FieldType, pl.DataType] = {
     "int": pl.Int64(),
@@ -70,8 +68,12 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
         frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(
             empty.columns
         )
-    names = pl.Enum([event.name for event in plan.events])
-    return kinds.cat.to(names), frames
+    return kinds.cat.to(kind_type(plan)), frames
+
+
+def kind_type(plan: Plan) -> pl.Enum:
+    """Return the type of a line's kind: the events, in the order of the plan, and what lines are besides."""
+    return pl.Enum([*(event.name for event in plan.events), "message", "traceback"])
 
 
 def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan], pl.Series]]:
@@ -82,17 +84,16 @@ def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan],
         for index, event in enumerate(plan.events)
     ]
     table = (
-        heads.unique()
-        .to_frame()
-        .select("head", pl.concat_str(candidates, separator=",", ignore_nulls=True).alias("bucket"))
-    )
-    rows = (
         heads.to_frame()
         .with_row_index("row")
-        .join(table.filter(pl.col("bucket") != ""), on="head", how="inner", maintain_order="left")
+        .group_by("head")
+        .agg("row")
+        .with_columns(pl.concat_str(candidates, separator=",", ignore_nulls=True).alias("bucket"))
+        .filter(pl.col("bucket") != "")
     )
-    for (bucket,), part in rows.select("row", "bucket").partition_by("bucket", as_dict=True).items():
-        yield [plan.events[int(index)] for index in str(bucket).split(",")], part["row"]
+    for (bucket,), part in table.partition_by("bucket", as_dict=True).items():
+        rows = part["row"][0] if part.height == 1 else part["row"].explode().sort()
+        yield [plan.events[int(index)] for index in str(bucket).split(",")], rows
 
 
 def _has_head(event: EventPlan) -> pl.Expr:
@@ -163,9 +164,7 @@ def _extract(left: pl.DataFrame, pattern: str, groups: dict[str, str], event: Ev
         .unnest("group")
         .filter(pl.col("matched").is_not_null())
     )
-    # the streaming engine uses all cores; it is not worth its start for a few lines
-    engine: Literal["streaming", "in-memory"] = "streaming" if left.height > _MANY_LINES else "in-memory"
-    return texts.select("row", *_typed(groups, event)).collect(engine=engine)
+    return texts.select("row", *_typed(groups, event)).collect()
 
 
 def _typed(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:

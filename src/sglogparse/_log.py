@@ -6,6 +6,7 @@ read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,11 @@ from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile, read_sources
 
 if TYPE_CHECKING:
+    from sglogparse._compiler import Plan
     from sglogparse._report import Diagnosis
+
+#: Lines that are read in one piece: few enough for the caches, enough to pay for the calls.
+_PART = 250_000
 
 RECORD_DOCS = {
     "file": "index of the file in `Log.files`",
@@ -43,26 +48,15 @@ class Log:
 
     def __init__(self, files: list[SourceFile], lines: pl.DataFrame) -> None:
         plan = compiled_plan()
-        records = read_records(lines, plan)
-        kinds, frames = read_events(records, plan)
+        records, kinds, frames = _read(lines, plan)
         self.files: tuple[SourceFile, ...] = tuple(files)
         self.records = records
         reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
         warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
         blocks, tracebacks = read_blocks(records, kinds, pl.concat([reports, warmups]).sort("row"))
         members = pl.Series("row", [row for block in blocks for row in block], dtype=pl.UInt32)
-        names = pl.Enum([*(event.name for event in plan.events), "message", "traceback"])
-        is_block = pl.repeat(False, records.height, eager=True).scatter(members, True)
-        kind = (
-            pl.when(kinds.is_not_null())
-            .then(kinds.cast(pl.String))
-            .when(is_block)
-            .then(pl.lit("traceback"))
-            .when(records["headed"])
-            .then(pl.lit("message"))
-            .cast(names)
-            .alias("kind")
-        )
+        kind = kinds.scatter(members.filter(kinds.gather(members).is_null()), "traceback")
+        kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
         arguments = read_server_args(frames["server_args"])
@@ -95,6 +89,25 @@ class Log:
         from sglogparse._verdict import diagnose
 
         return diagnose(self)
+
+
+def _read(lines: pl.DataFrame, plan: Plan) -> tuple[pl.DataFrame, pl.Series, dict[str, pl.DataFrame]]:
+    """Return records, kinds and event frames, reading parts of the lines side by side.
+
+    What a line says does not depend on other lines, so the parts put together are the whole.
+    """
+    parts = [lines.slice(start, _PART) for start in range(0, max(lines.height, 1), _PART)]
+
+    def read(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series, dict[str, pl.DataFrame]]:
+        records = read_records(part, plan)
+        return records, *read_events(records, plan)
+
+    if len(parts) == 1:
+        return read(lines)
+    with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
+        done = list(pool.map(read, parts))
+    frames = {name: pl.concat([frames[name] for _, _, frames in done]) for name in done[0][2]}
+    return pl.concat([records for records, _, _ in done]), pl.concat([kinds for _, kinds, _ in done]), frames
 
 
 def read_log(paths: str | Path | Iterable[str | Path]) -> Log:

@@ -48,7 +48,7 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
             .str.strip_chars_end()
             .alias("message")
         )
-        .collect(engine="streaming")["message"]
+        .collect()["message"]
     )
     ranks = _ranks(found["tags"], plan)
     named = found.select(
@@ -103,7 +103,7 @@ def _dialect(text: pl.Series, dialect: Header) -> pl.DataFrame:
         pl.LazyFrame({"text": text})
         .select(pl.col("text").str.extract_groups(dialect.pattern).alias("group"))
         .select(group.field("header").alias("header"), *columns)
-        .collect(engine="streaming")
+        .collect()
     )
 
 

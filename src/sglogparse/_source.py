@@ -64,7 +64,7 @@ def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.Data
             raise SourceError(f"{name}: given twice")
         seen.add(place)
     read = [_read(name, index) for index, name in enumerate(names)]
-    return [source for source, _ in read], pl.concat([frame for _, frame in read])
+    return [source for source, _ in read], pl.concat([frame for _, frame in read]).rechunk()
 
 
 def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
