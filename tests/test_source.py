@@ -347,3 +347,28 @@ def test_more_logs_than_can_be_numbered():
 def test_the_first_path_that_cannot_be_read_ends_the_reading(write, tmp_path):
     missing = str(tmp_path / "none.log")
     assert _refused(write(b"one\n"), missing) == f"{missing}: no such file"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"one\ntwo\n",
+        b"one\r\ntwo",
+        b"a\rb\n\n\xe2\x96\x88 100%|\n",
+        b"\x1b[31mred\x1b[0m\n",
+        b"nul\0\n",
+        b"bad \xff byte\n",
+        b"\xef\xbb\xbfmarked\n",
+        b"\n",
+        b"x^ looks compressed\n",
+        b"unit\x85 \xe2\x80\xa8separators\x0b\x0c\n",
+    ],
+)
+def test_a_large_file_is_read_as_a_small_one(tmp_path, monkeypatch, content):
+    path = tmp_path / "a.log"
+    path.write_bytes(content)
+    files, lines = read_sources([path])
+    monkeypatch.setattr("sglogparse._source._LARGE", 1)
+    again, other = read_sources([path])
+    assert again == files
+    assert other.equals(lines)

@@ -30,6 +30,11 @@ _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[
 _CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"(\xb5/\xfd")
+#: Byte order marks: of UTF-16 in either order, of UTF-8.
+_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
+_CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r\b\f")
+#: Size above which a plain file is read without a copy of its bytes, bytes.
+_LARGE = 1 << 24
 _MOST_FILES = 65_535
 
 
@@ -68,6 +73,31 @@ def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.Data
 
 
 def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
+    return _read_plain(name, index) or _read_any(name, index)
+
+
+def _read_plain(name: str, index: int) -> tuple[SourceFile, pl.DataFrame] | None:
+    """Read a large file of plain text without a copy of its bytes; return None for any other file."""
+    path = Path(name)
+    try:
+        if name == "-" or not path.is_file() or path.stat().st_size < _LARGE:
+            return None
+        with path.open("rb") as stream:
+            head = stream.read(_SAMPLE)
+            size = stream.seek(0, 2)
+            stream.seek(size - 1)
+            ended = stream.read(1) == b"\n"
+        if head.startswith((*_COMPRESSED, *_MARKS, _GZIP_MAGIC)) or any(code in head for code in _CONTROLS):
+            return None
+        frame = pl.read_lines(path, name="text", glob=False)
+    except (OSError, ValueError, pl.exceptions.ComputeError):
+        return None  # the reader of any bytes says what is wrong, or puts it right
+    if frame["text"].str.contains_any(["\x1b", "\0"]).any():
+        return None
+    return _source(name, index, frame, size, 0, [], ended=ended)
+
+
+def _read_any(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
     raw, notes = _decompressed(name, _bytes(name))
     size = len(raw)
     raw, replaced, more = _as_text(name, raw)
@@ -89,8 +119,14 @@ def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
                 f"terminal control sequences removed from {changed} line{'s' if changed > 1 else ''}"
             )
         frame = plain
-    if raw and not raw.endswith(b"\n"):
-        notes.append("the last line has no end: the log was cut, or is still being written")
+    return _source(name, index, frame, size, replaced, notes, ended=not raw or raw.endswith(b"\n"))
+
+
+def _source(
+    name: str, index: int, frame: pl.DataFrame, size: int, replaced: int, notes: list[str], *, ended: bool
+) -> tuple[SourceFile, pl.DataFrame]:
+    if not ended:
+        notes = [*notes, "the last line has no end: the log was cut, or is still being written"]
     frame = frame.select(
         pl.lit(index, dtype=pl.UInt16).alias("file"),
         pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("line"),
