@@ -356,7 +356,7 @@ def test_the_first_path_that_cannot_be_read_ends_the_reading(write, tmp_path):
         b"one\r\ntwo",
         b"a\rb\n\n\xe2\x96\x88 100%|\n",
         b"\x1b[31mred\x1b[0m\n",
-        b"nul\0\n",
+        b"nul\0 in a line of text that is long enough to be a log\n",
         b"bad \xff byte\n",
         b"\xef\xbb\xbfmarked\n",
         b"\n",

@@ -1,0 +1,34 @@
+"""The README shows what the commands really print."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_diagnosis_shown_is_the_real_one():
+    shown = re.search(r"The first prints:\n\n```text\n(.*?)\n```", README, re.DOTALL)[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "sglogparse", "diagnose", "tests/fixtures/baseline_debug_nocar.log"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PATH": "", "COLUMNS": "80"},
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout.rstrip("\n") == shown
+
+
+def test_the_frames_named_are_the_frames_there_are():
+    from sglogparse._log import frame_schemas
+
+    table = README.split("| frames | hold |")[1].split("\n\n")[0]
+    names = set()
+    for word in re.findall(r"`([a-z_/]+)`", table):
+        stem, *ends = word.split("/")
+        names |= {stem} | {stem.rpartition("_")[0] + "_" + end for end in ends}
+    assert names == set(frame_schemas())
