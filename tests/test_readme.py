@@ -28,7 +28,8 @@ def test_the_frames_named_are_the_frames_there_are():
 
     table = README.split("| frames | hold |")[1].split("\n\n")[0]
     names = set()
-    for word in re.findall(r"`([a-z_/]+)`", table):
+    first_cells = " ".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
+    for word in re.findall(r"`([a-z_/]+)`", first_cells):
         stem, *ends = word.split("/")
         names |= {stem} | {stem.rpartition("_")[0] + "_" + end for end in ends}
     assert names == set(frame_schemas())
