@@ -12,6 +12,7 @@ token fits: rest > 0 exactly when mem_fraction_static > 1 - avail / total.
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._interval import GIB, Interval, round_up
-from sglogparse._launches import first_line
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
@@ -233,6 +233,8 @@ class Negative:
     kind: str
     #: the draft worker's own profile, in a server that speculates
     draft: bool
+    #: the first line after it on which its rank allocates a KV cache; None when it does not
+    allocated: int | None
 
 
 def negative_budgets(launch: Launch) -> list[Negative]:
@@ -258,19 +260,25 @@ def negative_budgets(launch: Launch) -> list[Negative]:
     if pools.is_empty() and launch.frames["kv_cache"].is_empty():
         bars = launch.lines.filter(pl.col("text").str.contains("Capturing batches", literal=True))["line"]
         last_capture = int(bars[-1]) if len(bars) else 0
+    allocations = dict(launch.frames["kv_cache"].group_by("rank").agg("line").iter_rows())
     speculates = launch.args.get("speculative_algorithm", "not known") is not None
     return [
         Negative(
-            line, rank, tokens, kind, speculates and (built.get(rank, line) < line or last_capture > line)
+            line,
+            rank,
+            tokens,
+            kind,
+            draft=speculates and (built.get(rank, line) < line or last_capture > line),
+            allocated=_next(allocations.get(rank, []), line),
         )
         for line, rank, tokens, kind in rows
     ]
 
 
-def allocated_after(launch: Launch, one: Negative) -> int | None:
-    """Return the first line behind a negative budget on which its rank allocates a KV cache."""
-    pools = launch.frames["kv_cache"]
-    return first_line(pools.filter(pl.col("rank").eq_missing(one.rank) & (pl.col("line") > one.line)))
+def _next(lines: list[int], line: int) -> int | None:
+    """Return the first of some lines, in their order, behind a line."""
+    place = bisect.bisect_right(lines, line)
+    return lines[place] if place < len(lines) else None
 
 
 def draft_headroom(launch: Launch) -> int | None:

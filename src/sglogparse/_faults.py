@@ -86,6 +86,14 @@ class Fault:
 
 
 def faults(launch: Launch) -> list[Fault]:
+    """Return the faults of a launch in the order of their lines; found once, for all rules."""
+    if "faults" not in launch.memo:
+        launch.memo["faults"] = _faults(launch)
+    found: list[Fault] = launch.memo["faults"]
+    return found
+
+
+def _faults(launch: Launch) -> list[Fault]:
     """Return the faults of a launch in the order of their lines.
 
     A bare traceback, and a line of native code, count when nothing is served after them: one request's

@@ -7,10 +7,9 @@ A value that is not in the log is absent (None), never a default. The rules see 
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -63,13 +62,15 @@ class Launch:
     args: Mapping[str, Any]
     #: the server_args line was cut: an argument that is missing may have been given
     args_cut: bool
+    #: what was derived of the launch once (rules share it), by its name
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
+    @cached_property
     def first_line(self) -> int:
         """Return the first physical line."""
         return int(self.lines["line"][0])
 
-    @property
+    @cached_property
     def last_line(self) -> int:
         """Return the last physical line."""
         return int(self.lines["line"][-1])
@@ -112,13 +113,13 @@ class Launch:
         return out
 
     @cached_property
-    def _firsts(self) -> dict[str, dict[str | None, int]]:
-        """Return the first line of each event of a phase, by rank."""
-        kinds = [kind for _, kinds in PHASES for kind in kinds]
-        return {
-            kind: dict(self.frames[kind].group_by("rank").agg(pl.col("line").min()).iter_rows())
-            for kind in kinds
-        }
+    def _firsts(self) -> dict[str, tuple[dict[str | None, int], int]]:
+        """Return the first line of each event of a phase, by rank and of all."""
+        out = {}
+        for kind in (kind for _, kinds in PHASES for kind in kinds):
+            firsts = dict(self.frames[kind].group_by("rank").agg(pl.col("line").min()).iter_rows())
+            out[kind] = firsts, min(firsts.values(), default=self.last_line + 1)
+        return out
 
     def phase_at(self, line: int, rank: str | None = None) -> str | None:
         """Return the furthest phase whose event stands at or before a line (of one rank, where it speaks)."""
@@ -126,8 +127,8 @@ class Launch:
         own: str | None = None
         for phase, kinds in PHASES:
             for kind in kinds:
-                firsts = self._firsts[kind]
-                if any(first <= line for first in firsts.values()):
+                firsts, earliest = self._firsts[kind]
+                if earliest <= line:
                     best = phase
                 if rank is not None and firsts.get(rank, line + 1) <= line:
                     own = phase
@@ -208,29 +209,47 @@ def _follows(before: str, after: str) -> bool:
 
 def read_launches(log: Log) -> list[Launch]:
     """Split a log into launches: a server_args line after the first begins the next one."""
-    launches: list[Launch] = []
+    edges: list[tuple[int, int]] = []  # (file, line) at which a launch begins; the last pair ends the log
+    starts = dict(log.frames["server_args"].group_by("file").agg("line").iter_rows())
     for index, source in enumerate(log.files):
-        lines = log.lines if len(log.files) == 1 else log.lines.filter(pl.col("file") == index)
-        if lines.is_empty():
-            continue
-        starts = log.frames["server_args"].filter(pl.col("file") == index)["line"].to_list()
-        edges = [1, *starts[1:], source.lines + 1]
-        for first, end in itertools.pairwise(edges):
-            launches.append(_launch(log, index, source.path, first, end))
-    return launches
+        if source.lines:
+            edges += [(index, 1), *((index, line) for line in sorted(starts.get(index, []))[1:])]
+    keys = pl.Series([_key(*edge) for edge in edges] + [_key(len(log.files), 1)], dtype=pl.UInt64)
+    cuts = {name: _cuts(frame, keys) for name, frame in log.frames.items()}
+    rows = _cuts(log.lines, keys)
+    return [
+        _launch(
+            log.files[file].path,
+            log.lines[rows[number] : rows[number + 1]],
+            log.records[rows[number] : rows[number + 1]],
+            {name: frame[cuts[name][number] : cuts[name][number + 1]] for name, frame in log.frames.items()},
+        )
+        for number, (file, _) in enumerate(edges)
+    ]
 
 
-def _launch(log: Log, index: int, path: str, first: int, end: int) -> Launch:
-    whole = len(log.files) == 1 and first == 1 and end == log.files[0].lines + 1
-    inside = (pl.col("file") == index) & (pl.col("line") >= first) & (pl.col("line") < end)
-    frames = {name: frame if whole else frame.filter(inside) for name, frame in log.frames.items()}
-    arguments = frames["server_arg"].select("name", "value").iter_rows()
+def _key(file: int, line: int) -> int:
+    return (file << 32) + line
+
+
+def _cuts(frame: pl.DataFrame, keys: pl.Series) -> list[int]:
+    """Return the rows at which a frame, which is in the order of its lines, is cut at the keys."""
+    own = frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
+    return own.search_sorted(keys, side="left").to_list()
+
+
+def _launch(
+    path: str, lines: pl.DataFrame, records: pl.DataFrame, frames: Mapping[str, pl.DataFrame]
+) -> Launch:
     reprs = frames["server_args"]["args_repr"]
     return Launch(
         path=path,
-        lines=log.lines if whole else log.lines.filter(inside),
+        lines=lines,
         frames=frames,
-        records=log.records if whole else log.records.filter(inside),
-        args={name: json.loads(value) for name, value in arguments},
+        records=records,
+        args={
+            name: json.loads(value)
+            for name, value in frames["server_arg"].select("name", "value").iter_rows()
+        },
         args_cut=not reprs.is_empty() and reprs[0][-1:] not in (")", "}"),
     )

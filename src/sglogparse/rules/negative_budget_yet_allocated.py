@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sglogparse._budget import (
-    allocated_after,
     draft_headroom,
     implied_fraction,
     is_plain,
@@ -50,7 +49,7 @@ def negative_budget_yet_allocated(launch: Launch) -> Iterator[Finding]:
     ]
     if not negatives:
         return
-    clashes = [(one, pool) for one in negatives if (pool := allocated_after(launch, one)) is not None]
+    clashes = [(one, one.allocated) for one in negatives if one.allocated is not None]
     first = negatives[0]
     serves = launch.serves_after(first.line)
     if not clashes and serves is None:

@@ -8,7 +8,6 @@ from sglogparse._budget import (
     NARROW,
     Printed,
     Smallest,
-    allocated_after,
     negative_budgets,
     printed_budgets,
     smallest_fraction,
@@ -53,7 +52,7 @@ def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
             launch.evidences(one.line for one in drafts),
             ranks=rank_list(one.rank for one in drafts),
         )
-    if not own or launch.serves_after(own[0].line) or any(allocated_after(launch, one) for one in own):
+    if not own or launch.serves_after(own[0].line) or any(one.allocated for one in own):
         return
     budgets = {budget.line: budget for budget in printed_budgets(launch)}
     shown = next((budgets[one.line] for one in own if one.line in budgets), None)
