@@ -92,7 +92,7 @@ def test_of_several_files_the_worst_speaks(tmp_path):
     ("lines", "limit"),
     [
         ([LOAD], "no server_args line"),
-        ([LOAD], "1 lines only"),
+        ([LOAD], "1 line only"),
         ([ARGS[:-10], LOAD], "the server_args line is cut"),
         (["[10:00:09 TP0] Load weight begin. avail mem=70.00 GB"], "no dated time stamps"),
     ],
@@ -148,3 +148,13 @@ def test_the_examples_in_the_code(module):
     result = doctest.testmod(importlib.import_module(f"sglogparse.{module}"))
     assert result.attempted
     assert not result.failed
+
+
+def test_a_good_last_launch_does_not_hide_one_that_failed_before_it():
+    path = FIXTURES / "negative_budget_yet_allocated" / "good_two_launches.log"
+    diagnosis = sglogparse.read_log(path).diagnose()
+    assert (diagnosis.outcome, diagnosis.exit_code()) == ("ready", 1)
+    assert diagnosis.summary.startswith(
+        "ready: the server serves; an earlier launch (lines 1-34) crashed, during KV cache set-up; "
+        "cause: KV budget negative; needs --mem-fraction-static above 0.727"
+    )

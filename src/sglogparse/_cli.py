@@ -123,7 +123,7 @@ def main(ctx: click.Context) -> None:
 def diagnose(
     logs: tuple[str, ...], output_format: str, fail_on: str, exit_zero: bool, show_secrets: bool
 ) -> None:
-    r"""Say what happened, what came first, and what to change.
+    """Say what happened, what came first, and what to change.
 
     \b
     Exit codes: 0 healthy
@@ -218,6 +218,10 @@ def export(
     """
     from sglogparse._query import encoded, tables_of
 
+    if str(output) == "-":
+        raise click.BadParameter(
+            "frames are written to a file or a folder; `query` writes to standard output"
+        )
     one_file = len(set(names)) == 1 and output.suffix in _ENDINGS
     if output.suffix and not one_file and not output.is_dir():
         raise click.BadParameter(
@@ -257,7 +261,7 @@ def _write(data: bytes, path: Path) -> None:
 )
 @_show_secrets
 def query(arguments: tuple[str, ...], kind: str | None, output: Path | None, show_secrets: bool) -> None:
-    r"""Run SQL over the frames of a log.
+    """Run SQL over the frames of a log.
 
     \b
     sglogparse query server.log "select avg(gen_throughput) from decode_batch where tp = 0"

@@ -6,6 +6,7 @@ launches --> rules --> per launch: outcome + cause + root --> over all launches:
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sglogparse._causes import CAUSE_TITLES
@@ -40,7 +41,7 @@ def diagnose(log: Log) -> Diagnosis:
         for index, one in enumerate(log.files)
     )
     limits = tuple(dict.fromkeys(limit for launch in launches for limit in _limits(launch)))
-    return Diagnosis(files, tuple(reports), _chief(reports) if reports else None, limits)
+    return Diagnosis(files, tuple(reports), _with_earlier(reports) if reports else None, limits)
 
 
 #: Below this many lines a log without its beginning is an excerpt.
@@ -68,6 +69,20 @@ def _chief(reports: list[LaunchReport]) -> LaunchReport:
     )
 
 
+def _with_earlier(reports: list[LaunchReport]) -> LaunchReport:
+    """Return the launch that speaks for the log, and say of a good one which launch failed before it."""
+    chief = _chief(reports)
+    failed = [one for one in reports if one.outcome in (Outcome.CRASHED, Outcome.HUNG)]
+    if chief in failed or not failed:
+        return chief
+    earlier = failed[-1]
+    told = f"an earlier launch (lines {earlier.first_line}-{earlier.last_line}) {earlier.summary}"
+    headline = chief.headline
+    for claim in (" and the log shows no fault", ", and no fault came first", " and shows no fault"):
+        headline = headline.removesuffix(claim)
+    return replace(chief, headline=headline, action="; ".join(filter(None, (chief.action, told))))
+
+
 def _judge(launch: Launch) -> LaunchReport:
     order = {rule.code: index for index, rule in enumerate(RULES)}
     findings = sorted(
@@ -91,6 +106,8 @@ def _judge(launch: Launch) -> LaunchReport:
     root = min((one.root for one in decisive if one.root), default=None)
     told = next((one.phase for one in fault if one.phase and one.root == root), None)
     phase = told or (launch.phase_at(root.line, root.rank) if root else next(reversed(launch.reached), None))
+    if cause == "memory.kv_budget":
+        phase = "KV cache set-up"  # only there is the budget computed, whichever lines the log lacks
     headline, action = _verdict(outcome, cause, phase, chief, findings)
     return LaunchReport(
         file=launch.path,
@@ -168,7 +185,8 @@ def _limits(launch: Launch) -> list[str]:
         out.append("the server_args line is cut: arguments behind the cut are not known")
     if launch.lines.height < _FEW_LINES and launch.reached and "arguments" not in launch.reached:
         out.append(
-            f"{launch.path} has {launch.lines.height} lines only, as a grep leaves them: "
+            f"{launch.path} has {launch.lines.height} line{'s' if launch.lines.height > 1 else ''} only, as a grep "
+            "leaves them: "
             "what came before and after is not known"
         )
     if not launch.lines.is_empty() and launch.lines["time"].drop_nulls().is_empty():
