@@ -184,10 +184,9 @@ def _limits(launch: Launch) -> list[str]:
     elif launch.args_cut:
         out.append("the server_args line is cut: arguments behind the cut are not known")
     if launch.lines.height < _FEW_LINES and launch.reached and "arguments" not in launch.reached:
+        count = "1 line" if launch.lines.height == 1 else f"{launch.lines.height} lines"
         out.append(
-            f"{launch.path} has {launch.lines.height} line{'s' if launch.lines.height > 1 else ''} only, as a grep "
-            "leaves them: "
-            "what came before and after is not known"
+            f"{launch.path} has {count} only, as a grep leaves them: what came before and after is not known"
         )
     if not launch.lines.is_empty() and launch.lines["time"].drop_nulls().is_empty():
         out.append("no dated time stamps: durations are not known")
