@@ -222,6 +222,8 @@ def export(
         raise click.BadParameter(
             "frames are written to a file or a folder; `query` writes to standard output"
         )
+    if any(log != "-" and output.absolute() == Path(log).absolute() for log in logs):
+        raise click.BadParameter(f"{output}: is one of the logs that are read")
     one_file = len(set(names)) == 1 and output.suffix in _ENDINGS
     if output.suffix and not one_file and not output.is_dir():
         raise click.BadParameter(

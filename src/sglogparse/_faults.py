@@ -30,7 +30,8 @@ _FATAL = (
 )
 #: Words by which native code, other loggers and shells speak of the end of a process.
 _GRAVE = (
-    r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled$"
+    r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled(?:$|  )"
+    r"|OOMKilled|exited with code 137|Health check failed"
     r"|CUDA error|HIP error|HSA_STATUS_ERROR|NCCL error"
     r"|hit an exception|out of memory|Watchdog caught|NVSHMEM.*(?:failed|error)"
 )
@@ -51,6 +52,8 @@ _DUMP = re.compile(r"\(most recent call first\)|\", line [0-9]+ in ")
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
 #: Paths of the server itself.
 _SERVER_CODE = re.compile(r"sglang/(?:srt/|launch_server|server|multimodal_gen/|cli/|bench)")
+#: Functions that only a rank's process runs.
+_RANK_CODE = re.compile(r"run_scheduler_process|event_loop_|forward_thread_func|run_data_parallel_controller")
 #: Functions that only run in one phase; the stack says more than the last line that was printed.
 _STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("serving", ("event_loop", "run_batch", "process_batch_result", "forward_thread_func")),
@@ -62,6 +65,10 @@ _STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("init_torch_distributed", "initialize_model_parallel", "init_distributed_environment"),
     ),
 )
+
+
+#: Failed requests in a row that are more than one client's trouble.
+_MANY_REFUSED = 3
 
 
 @dataclass(frozen=True)
@@ -100,16 +107,21 @@ def _faults(launch: Launch) -> list[Fault]:
     exception does not end a server. The traceback must run through the server's code: another program's is
     not the server's.
     """
-    served = last_served(launch)
+    served, batch = last_served(launch), _last_batch(launch)
     frame = launch.frames["traceback"]
     reports = [launch.frames["exception_report"], launch.frames["warmup_failed"]]
     report = pl.concat(reports, how="diagonal").sort("line")
     reported = frame["line"].is_in(report["line"].to_list())
-    blocks = frame.with_columns(reported.alias("reported")).filter(reported | (frame["line"] > served))
+    blocks = frame.with_columns(reported.alias("reported")).filter(reported | (frame["line"] > batch))
     found = [
         _of_block(launch, row)
         for row in blocks.iter_rows(named=True)
-        if row["reported"] or (_is_server_fault(row, served) and not _is_dump(launch, row["line"]))
+        if row["reported"]
+        or (
+            (row["line"] > served or _in_a_rank(row))
+            and _is_server_fault(row, served)
+            and not _is_dump(launch, row["line"])
+        )
     ]
     alone = report.filter(~report["line"].is_in(frame["line"].to_list())).select(
         "line", "rank", "process_name"
@@ -168,10 +180,12 @@ def _in_teardown(fault: Fault) -> Fault:
 def stopped_at(launch: Launch) -> int | None:
     """Return the first line of an orderly shutdown (a signal, Ctrl+C); None when nobody asked for one."""
     frames = launch.frames
+    # what was asked of a server that came up again afterwards is over
+    again = pl.col("line") > _last_line(frames["ready"])
     requests = (
-        frames["http_lifecycle"].filter(pl.col("lifecycle") == "Shutting down"),
-        frames["sigterm"].filter(~pl.col("detail").fill_null("").str.contains("health check failed")),
-        frames["traceback"].filter(pl.col("exception") == "KeyboardInterrupt"),
+        frames["http_lifecycle"].filter(again & (pl.col("lifecycle") == "Shutting down")),
+        frames["sigterm"].filter(again & ~pl.col("detail").fill_null("").str.contains("health check failed")),
+        frames["traceback"].filter(again & (pl.col("exception") == "KeyboardInterrupt")),
     )
     return min((first for frame in requests if (first := first_line(frame)) is not None), default=None)
 
@@ -179,7 +193,7 @@ def stopped_at(launch: Launch) -> int | None:
 def last_served(launch: Launch) -> int:
     """Return the last line that shows the server at work; 0 when none does."""
     answered = launch.frames["http_access"].filter(pl.col("status") < 500)
-    return max(_last_batch(launch), _last_line(answered))
+    return max(_last_batch(launch), _last_line(answered), _last_line(launch.frames["ready"]))
 
 
 def _last_batch(launch: Launch) -> int:
@@ -194,6 +208,11 @@ def last_progress(launch: Launch) -> int:
     """Return the last line of a start-up event or of work; 0 when there is none."""
     lines = (_last_line(launch.frames[kind]) for _, kinds in PHASES for kind in kinds)
     return max(last_served(launch), *lines)
+
+
+def _in_a_rank(row: dict[str, Any]) -> bool:
+    """Tell whether a traceback is a rank's: the HTTP process answers for some time after a rank has died."""
+    return any(_RANK_CODE.match(frame["function"] or "") for frame in row["stack"] or ())
 
 
 def _is_server_fault(row: dict[str, Any], served: int) -> bool:
@@ -232,7 +251,18 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
     words = message.str.contains(_GRAVE)
     if not grave:
         words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
-    return _free(launch).filter(words)["line"].to_list()
+        return _free(launch).filter(words)["line"].to_list()
+    # an exception that no rule takes for a fault is still one
+    raised = launch.records.filter(launch.lines["kind"].is_in(["traceback"]) & words)["line"]
+    return sorted([*_free(launch).filter(words)["line"], *raised, *_refused(launch)])
+
+
+def _refused(launch: Launch) -> list[int]:
+    """Return the requests that failed in the server (5xx), when none has succeeded since."""
+    access = launch.frames["http_access"]
+    good = max(_last_batch(launch), _last_line(access.filter(pl.col("status") < 300)))
+    failed = access.filter((pl.col("status") >= 500) & (pl.col("line") > good))["line"].to_list()
+    return failed if len(failed) >= _MANY_REFUSED else []
 
 
 def _free(launch: Launch) -> pl.DataFrame:

@@ -152,6 +152,8 @@ def _lines(raw: bytes) -> pl.DataFrame:
 
 def _bytes(name: str) -> bytes:
     if name == "-":
+        if sys.stdin is None:
+            raise SourceError("-: standard input is closed")
         return sys.stdin.buffer.read()
     path = Path(name)
     try:

@@ -1,0 +1,96 @@
+"""Logs that looked healthy and were not, and the other way round: a server that served, and what came after."""
+
+import pytest
+
+from sglogparse import read_log
+
+STAMP = "[2025-04-02 08:00:%02d%s] "
+ARGS = STAMP % (0, "") + "server_args=ServerArgs(model_path='m', tp_size=2, mem_fraction_static=0.8)"
+READY = STAMP % (9, "") + "The server is fired up and ready to roll!"
+BATCH = STAMP % (20, " TP0") + (
+    "Decode batch, #running-req: 1, #token: 90, token usage: 0.01, cuda graph: True, "
+    "gen throughput (token/s): 80.10, #queue-req: 0"
+)
+ANSWERED = 'INFO:     10.0.0.9:4021 - "POST /generate HTTP/1.1" 200 OK'
+FAILED = 'INFO:     10.0.0.9:4021 - "POST /generate HTTP/1.1" 500 Internal Server Error'
+SCRAPED = 'INFO:     10.0.0.9:4022 - "GET /metrics HTTP/1.1" 200 OK'
+DIED = [
+    "Traceback (most recent call last):",
+    '  File "/opt/sglang/python/sglang/srt/managers/scheduler.py", line 9, in run_scheduler_process',
+    "    scheduler.event_loop_overlap()",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB",
+]
+SERVED = [ARGS, READY, BATCH, ANSWERED]
+
+
+@pytest.fixture
+def diagnose(tmp_path):
+    def read(*lines):
+        path = tmp_path / "server.log"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return read_log(path).diagnose()
+
+    return read
+
+
+def test_a_server_that_serves_is_healthy(diagnose):
+    found = diagnose(*SERVED)
+    assert (found.outcome, found.cause, found.exit_code()) == ("ready", "none", 0)
+
+
+def test_an_http_answer_does_not_hide_a_dead_scheduler(diagnose):
+    found = diagnose(*SERVED, *DIED, SCRAPED)
+    assert (found.outcome, found.cause, found.root.line, found.exit_code()) == (
+        "crashed",
+        "memory.runtime",
+        8,
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "bash: line 1: 4711 Killed                  python -m sglang.launch_server",
+        "OOMKilled",
+        "Command exited with code 137",
+        STAMP % (50, "")
+        + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.",
+    ],
+)
+def test_words_of_the_end_leave_a_server_that_served_undecided(diagnose, line):
+    found = diagnose(*SERVED, line)
+    assert (found.outcome, found.cause, found.exit_code()) == ("ready", "unknown", 3)
+    assert "no fault" not in found.summary
+
+
+def test_a_crash_after_a_restart_is_not_the_teardown_of_the_stop_before_it(diagnose):
+    stopped = ["INFO:     Shutting down", "INFO:     Finished server process [7]"]
+    found = diagnose(*SERVED, *stopped, READY, BATCH, *DIED)
+    assert (found.outcome, found.root.line, found.exit_code()) == ("crashed", 12, 1)
+
+
+@pytest.mark.parametrize(
+    ("failures", "after", "code"), [(2, [], 0), (3, [], 3), (30, [], 3), (30, [ANSWERED], 0)]
+)
+def test_requests_that_only_fail_are_not_health(diagnose, failures, after, code):
+    assert diagnose(*SERVED, *[FAILED] * failures, *after).exit_code() == code
+
+
+def test_an_optional_import_before_readiness_is_no_crash(diagnose):
+    optional = [DIED[0], '  File "/opt/sglang/srt/utils.py", line 3, in probe', "ImportError: no such extra"]
+    found = diagnose(ARGS, *optional, READY)
+    assert (found.outcome, found.exit_code()) == ("ready", 0)
+
+
+def test_an_export_never_overwrites_its_log(tmp_path):
+    from click.testing import CliRunner
+
+    from sglogparse._cli import main
+
+    path = tmp_path / "server.csv"
+    path.write_text(f"{BATCH}\n")
+    done = CliRunner().invoke(main, ["export", str(path), "--frame", "lines", "-o", str(path)])
+    assert done.exit_code == 2
+    assert path.read_text() == f"{BATCH}\n"
