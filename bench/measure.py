@@ -240,7 +240,7 @@ class Program:
             return None, None, None, line.rstrip()
         texts = {field: found[group] for group, field in self.plan.header_groups.items() if found[group]}
         device = texts.get("gpu_id", texts.get("world_rank"))
-        return texts.get("stamp"), texts.get("tags"), device, line[found.end() :].rstrip()
+        return texts.get("stamp", texts.get("clock")), texts.get("tags"), device, line[found.end() :].rstrip()
 
     def frame(self, records: list[Record], schema: dict[str, pl.DataType]) -> pl.DataFrame:
         """Return records as a typed frame."""

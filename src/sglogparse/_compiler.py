@@ -133,11 +133,17 @@ class EventPlan:
 
 @dataclass(frozen=True)
 class Header:
-    """A dialect of the header: how it starts, and its pattern, anchored at the start only."""
+    """A dialect of the header, or the location that can end it: its first words, and its pattern.
 
-    prefix: str
+    The pattern is anchored at the start only. A location has one of its own, since few lines have one and a
+    pattern that can end in two places is read by a slower engine.
+    """
+
+    prefixes: tuple[str, ...]
     pattern: str
     groups: dict[str, str]
+    #: whether a location can follow
+    located: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,8 @@ class Plan:
     header_groups: dict[str, str]
     #: the dialects of the header one by one, capturing only what records keep
     headers: tuple[Header, ...]
+    #: what can end a header of a dialect that is `located`
+    location: Header | None
     tags: dict[str, str]
     #: terminal names by field, from which the types follow
     types: dict[str, FieldType] = field(default_factory=dict)
@@ -199,19 +207,27 @@ class _Compiler:
             literal, name = _children(alternative)
             tags[_literal_text(literal) or ""] = (_symbol(name) or "").lower()
         headers = tuple(map(self._header, _alternatives(self._definitions["header"].tree)))
-        return Plan(events, "^(?:" + header + ")", groups, headers, tags, self._types)
+        ending = self._definitions.get("location")
+        location = self._dialect("location", _children(ending.tree)) if ending else None
+        return Plan(events, "^(?:" + header + ")", groups, headers, location, tags, self._types)
 
     def _header(self, tree: Tree[object]) -> Header:
+        children = _children(tree)
+        located = children[-1].data == "expr"
+        return self._dialect("header", children[:-1] if located else children, located=located)
+
+    def _dialect(self, rule: str, trees: list[Tree[object]], *, located: bool = False) -> Header:
+        """Return the pattern of a header or of its end, with groups for the fields that records keep."""
         groups: dict[str, str] = {}
-        pattern = self._pattern(tree, groups, ("header",))
+        pattern = "".join(self._pattern(tree, groups, (rule,)) for tree in trees)
         for unused in _UNUSED & set(groups):
             pattern = pattern.replace(f"(?P<{unused}>", "(?:")
             del groups[unused]
-        return Header(_literal_text(_children(tree)[0]) or "", "^(?P<header>" + pattern + ")", groups)
+        return Header(self._prefixes(rule, trees), f"^(?P<header>{pattern})", groups, located)
 
     def _event(self, name: str) -> EventPlan:
         trees = list(_alternatives(self._definitions[name].tree))
-        starts = [self._prefixes(name, tree) for tree in trees]
+        starts = [self._prefixes(name, _children(tree)) for tree in trees]
         wordings = tuple(
             self._wording(name, tree, prefixes, _rivals(prefixes, starts))
             for tree, prefixes in zip(trees, starts, strict=True)
@@ -249,9 +265,9 @@ class _Compiler:
         start = self._pattern(children[0], None, (rule,))
         return Item(_literal_text(children[0]) or "", start, pattern, tuple(groups.values()))
 
-    def _prefixes(self, rule: str, tree: Tree[object]) -> tuple[str, ...]:
+    def _prefixes(self, rule: str, trees: list[Tree[object]]) -> tuple[str, ...]:
         """Return the literals with which a wording can start: its literal, or the words of a terminal."""
-        first = next(iter(_children(tree)), None)
+        first = next(iter(trees), None)
         literal = _literal_text(first) if first else None
         if literal is not None:
             return (literal,)
@@ -266,7 +282,7 @@ class _Compiler:
         data = str(tree.data)
         if data in ("expansions", "alias"):
             options = [self._pattern(child, groups, path) for child in _alternatives(tree)]
-            return options[0] if len(options) == 1 else "(?:" + "|".join(options) + ")"
+            return _one_of(options) if len(options) > 1 else options[0]
         if data == "expansion":
             return "".join(self._pattern(child, groups, path) for child in _alternatives(tree))
         if data == "maybe":
@@ -312,6 +328,18 @@ class _Compiler:
                 f"grammar terminal {name} must be one /pattern/ without flags, or another terminal"
             )
         return raw[1:-1].replace("\\/", "/")
+
+
+def _one_of(options: list[str]) -> str:
+    """Return a pattern for one of several; what all of them end with in a group of its own is written once.
+
+    A pattern much smaller than the one that repeats it stays within what the fastest engine takes.
+    """
+    parts = [option.partition("(?:") for option in options]
+    ends = {end for _, _, end in parts}
+    if len(ends) > 1 or "" in ends:
+        return "(?:" + "|".join(options) + ")"
+    return "(?:" + "|".join(head for head, _, _ in parts) + ")(?:" + ends.pop()
 
 
 def _escape(text: str) -> str:

@@ -110,7 +110,7 @@ def _taken(left: pl.DataFrame, event: EventPlan) -> tuple[list[pl.DataFrame], pl
     for wording in event.wordings:
         for found in _matches(left, wording, event):
             pieces.append(found)
-            left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
+            left = _without(left, found)
         if left.is_empty():
             break
     return pieces, left
@@ -135,8 +135,15 @@ def _matches(left: pl.DataFrame, wording: Fixed | Bag, event: EventPlan) -> Iter
             continue
         found = _extract(left, *shape, event)
         yield found
-        left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
+        left = _without(left, found)
     yield from _one_by_one(left, wording, event)
+
+
+def _without(left: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """Return the messages that were not found (what is found is part of what is left)."""
+    if found.height == left.height:
+        return left.clear()
+    return left.join(found.select("row"), on="row", how="anti", maintain_order="left")
 
 
 def _starts_with(prefixes: tuple[str, ...]) -> pl.Expr:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sglogparse._compiler import Header, Plan
 
 #: Fields of the header that records keep, as text.
-_FIELDS = ("stamp", "tags", "level", "gpu_id", "world_rank")
+_FIELDS = ("stamp", "clock", "tags", "gpu_id", "world_rank")
 
 #: The rank columns of every frame, as the tags name them.
 RANKS = ("dp", "pp", "tp", "ep", "attn_cp", "attn_dp", "attn_tp", "moe_dp", "moe_ep", "moe_tp", "gpu_id")
@@ -40,16 +40,7 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     """
     text = _visible(lines["text"])
     found = _headers(text, plan)
-    message = (
-        pl.LazyFrame({"text": text, "header": found["header"]})
-        .select(
-            pl.col("text")
-            .str.slice(pl.col("header").str.len_bytes().fill_null(0))
-            .str.strip_chars_end()
-            .alias("message")
-        )
-        .collect()["message"]
-    )
+    message, level = _levels(_after(text, found["header"]), found["located"], plan)
     ranks = _ranks(found["tags"], plan)
     named = found.select(
         pl.coalesce("tags", "gpu_id", "world_rank").alias("rank"),
@@ -59,11 +50,11 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     return pl.concat(
         [
             lines,
-            _times(found["stamp"]),
+            _times(found["stamp"], found["clock"]),
             named.select("rank"),
             ranks,
             named.select("gpu_id"),
-            found.select("level", message, pl.col("header").is_not_null().alias("headed")),
+            pl.DataFrame([level, _stripped(message), found["header"].is_not_null().alias("headed")]),
         ],
         how="horizontal",
     )
@@ -72,7 +63,8 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 def _headers(text: pl.Series, plan: Plan) -> pl.DataFrame:
     """Return the header of each line and its fields as text, dialect by dialect.
 
-    The first dialect is that of nearly all lines; the others look at what it leaves.
+    `located` tells where a location can follow. The first dialect is that of nearly all lines; the others
+    look at what it leaves.
     """
     found = _dialect(text, plan.headers[0])
     rows = found["header"].is_null().arg_true()
@@ -81,11 +73,11 @@ def _headers(text: pl.Series, plan: Plan) -> pl.DataFrame:
     alone = pl.col("text").str.starts_with("[") & pl.col("text").str.ends_with("]")
     left = left.to_frame("text").select(pl.when(alone).then(pl.col("text") + " ").otherwise("text"))["text"]
     for dialect in plan.headers:
-        some = left.str.starts_with(dialect.prefix).arg_true()
+        some = left.str.starts_with(dialect.prefixes[0]).arg_true()
         if some.is_empty():
             continue
-        more = _dialect(left.gather(some), dialect).with_columns(rows.gather(some).alias("row"))
-        more = more.filter(pl.col("header").is_not_null())
+        more = _dialect(left.gather(some), dialect)
+        more = more.with_columns(rows.gather(some).alias("row")).filter(pl.col("header").is_not_null())
         found = found.with_columns(found[name].scatter(more["row"], more[name]) for name in found.columns)
     return found
 
@@ -99,12 +91,46 @@ def _dialect(text: pl.Series, dialect: Header) -> pl.DataFrame:
         else pl.lit(None, dtype=pl.String).alias(field)
         for field, names in fields.items()
     ]
+    header = group.field("header").alias("header")
     return (
         pl.LazyFrame({"text": text})
         .select(pl.col("text").str.extract_groups(dialect.pattern).alias("group"))
-        .select(group.field("header").alias("header"), *columns)
+        .select(header, *columns, (header.is_not_null() & dialect.located).alias("located"))
         .collect()
     )
+
+
+def _levels(message: pl.Series, located: pl.Series, plan: Plan) -> tuple[pl.Series, pl.Series]:
+    """Return the messages without the location that can end a header, and the level that it names."""
+    level = pl.Series("level", [None], dtype=pl.String).new_from_index(0, len(message))
+    if plan.location is None:
+        return message, level
+    words = [f"{word} " for word in plan.location.prefixes]
+    size = min(map(len, words))
+    rows = (message.str.head(size).is_in([word[:size] for word in words]) & located).arg_true()
+    found = message.gather(rows).str.extract_groups(plan.location.pattern).struct.unnest()
+    rows, found = rows.filter(found["header"].is_not_null()), found.drop_nulls("header")
+    if rows.is_empty():
+        return message, level
+    ends = pl.Series([None], dtype=pl.String).new_from_index(0, len(message)).scatter(rows, found["header"])
+    return _after(message, ends), level.scatter(rows, found["level"])
+
+
+def _after(text: pl.Series, header: pl.Series) -> pl.Series:
+    """Return what follows the header (ASCII); all of the text where there is none."""
+    return pl.select(pl.lit(text).str.slice(pl.lit(header).str.len_bytes().fill_null(0)).alias("message"))[
+        "message"
+    ]
+
+
+def _stripped(message: pl.Series) -> pl.Series:
+    """Return the messages without blanks at their end, leaving alone (and uncopied) those that have none."""
+    rows = (message.str.tail(1).str.strip_chars_end() == "").arg_true()
+    length = message.gather(rows).str.strip_chars_end().str.len_chars()
+    if rows.is_empty():
+        return message
+    lengths = pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(message)).scatter(rows, length)
+    return pl.select(pl.lit(message).str.slice(0, pl.lit(lengths)))["message"]
 
 
 def _visible(text: pl.Series) -> pl.Series:
@@ -118,22 +144,16 @@ def _visible(text: pl.Series) -> pl.Series:
     return text.scatter(rows, parts.list.last().fill_null(""))
 
 
-def _times(stamp: pl.Series) -> pl.DataFrame:
+def _times(stamp: pl.Series, clock: pl.Series) -> pl.DataFrame:
     """Return `time` for stamps with a date, and `clock` for those that print the time of day alone."""
-    lengths = set(stamp.str.len_bytes().unique().drop_nulls())
-    if lengths <= {19}:
-        time = stamp.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ms", strict=False)
-        return pl.DataFrame(
-            {"time": time, "clock": pl.Series("clock", [None], dtype=pl.Time).new_from_index(0, len(time))}
-        )
-    dotted = stamp.str.replace(",", ".", literal=True)
-    size = pl.col("stamp").str.len_bytes()
-    return pl.DataFrame({"stamp": dotted}).select(
-        pl.when(size >= 19)
-        .then(pl.col("stamp"))
-        .str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False)
-        .alias("time"),
-        pl.when(size < 19).then(pl.col("stamp")).str.to_time("%H:%M:%S%.f", strict=False).alias("clock"),
+    whole = set(stamp.str.len_bytes().unique().drop_nulls()) <= {19}
+    dotted = stamp if whole else stamp.str.replace(",", ".", literal=True)
+    form = "%Y-%m-%d %H:%M:%S" + ("" if whole else "%.f")
+    return pl.DataFrame(
+        {
+            "time": dotted.str.to_datetime(form, time_unit="ms", strict=False),
+            "clock": clock.str.replace(",", ".", literal=True).str.to_time("%H:%M:%S%.f", strict=False),
+        }
     )
 
 
