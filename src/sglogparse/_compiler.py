@@ -387,7 +387,12 @@ def _alternatives(tree: Tree[object]) -> Iterator[Tree[object]]:
 
 
 def _rule_names(tree: Tree[object]) -> list[str]:
-    return [name for alternative in _alternatives(tree) if (name := _symbol(_children(alternative)[0]))]
+    """Return the rules that are alternatives of a rule; those of an %extend come first."""
+    names: list[str] = []
+    for child in _alternatives(tree):
+        name = _symbol(child)
+        names += [name] if name else _rule_names(child)
+    return names
 
 
 def _symbol(tree: Tree[object]) -> str | None:
