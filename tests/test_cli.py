@@ -755,6 +755,11 @@ def test_a_full_disk_is_said_on_one_line(tmp_path):
     assert is_a_line(done.stderr.decode())
 
 
+def test_a_closed_standard_output_leaves_the_exit_code(tmp_path):
+    done = shell(f"sglogparse diagnose {CRASHED} >&-", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
 def test_a_terminal_that_has_no_unicode_gets_escapes(tmp_path):
     (tmp_path / "odd.log").write_text("RuntimeError: caf\u00e9\n[2026-02-27 12:50:00 TP0] na\u00efve\n")
     done = shell(
@@ -812,3 +817,29 @@ def test_a_terminal_gets_no_control_codes_in_csv(tmp_path):
     assert text == "text\na\\x07\\x08\\u202eb" + "c" * 99 + "\n"
     parquet = at_a_terminal("query", "odd.log", "select 1", "--output-format", "parquet", cwd=tmp_path)
     assert parquet == ""
+
+
+# ------------------------------------------------------------------ tables
+
+
+def test_a_duration_is_iso_8601_in_csv(run):
+    sql = "select max(time) - min(time) as took from lines"
+    assert run("query", str(CLEAN), sql).stdout == "took\nPT2M30S\n"
+
+
+def test_the_files_are_a_table(run):
+    found = run("query", str(CLEAN), "select file, lines, replaced_bytes from files")
+    assert found.stdout == "file,lines,replaced_bytes\n0,110,0\n"
+
+
+def test_an_unknown_table_is_said_with_the_nearest_name(run):
+    said = run("query", str(CLEAN), "select * from decode_batches")
+    assert said.exit_code == 2
+    assert said.stderr.endswith("relation 'decode_batches' was not found; did you mean decode_batch?\n")
+    said = run("query", str(CLEAN), "select * from zzz")
+    assert said.stderr.endswith("was not found; `sglogparse frames` lists the tables\n")
+
+
+def test_a_log_without_a_name_is_an_error(run):
+    said = run("diagnose", "")
+    assert (said.exit_code, said.stderr) == (2, "sglogparse: a log without a name was given\n")

@@ -55,6 +55,7 @@ def test_an_http_answer_does_not_hide_a_dead_scheduler(diagnose):
         "bash: line 1: 4711 Killed                  python -m sglang.launch_server",
         "OOMKilled",
         "Command exited with code 137",
+        "OSError: [Errno 28] No space left on device",
         STAMP % (50, "")
         + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.",
     ],
@@ -94,3 +95,21 @@ def test_an_export_never_overwrites_its_log(tmp_path):
     done = CliRunner().invoke(main, ["export", str(path), "--frame", "lines", "-o", str(path)])
     assert done.exit_code == 2
     assert path.read_text() == f"{BATCH}\n"
+
+
+def test_a_failed_request_as_the_last_lines_is_no_crash(diagnose):
+    failed = [
+        STAMP % (40, "") + "Error in request: 'NoneType' object is not iterable",
+        DIED[0],
+        '  File "/opt/sglang/srt/entrypoints/openai/serving_chat.py", line 9, in handle_request',
+        "    return self.convert(request)",
+        "TypeError: 'NoneType' object is not iterable",
+    ]
+    found = diagnose(*SERVED, *failed)
+    assert (found.outcome, found.root) == ("ready", None)
+
+
+def test_a_port_in_use_ends_a_start(diagnose):
+    taken = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use"
+    found = diagnose(ARGS, "INFO:     Waiting for application startup.", taken)
+    assert (found.outcome, found.cause, found.root.line) == ("crashed", "env.port_in_use", 3)

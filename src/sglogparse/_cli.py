@@ -234,8 +234,9 @@ def export(
     if unknown:
         raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(tables)}")
     chosen = dict.fromkeys(names or [name for name, table in tables.items() if table.height])
-    if not chosen:
+    if not names and tables["lines"].is_empty():
         _note("nothing written: the log is empty")
+        return
     for name in chosen:
         path = output if one_file else output / f"{name}.{kind}"
         _write(encoded(tables[name], path.suffix[1:]), path)
@@ -268,7 +269,7 @@ def query(arguments: tuple[str, ...], kind: str | None, output: Path | None, sho
     \b
     sglogparse query server.log "select avg(gen_throughput) from decode_batch where tp = 0"
 
-    Every frame is a table, and so are `lines` and `unparsed`; see `sglogparse frames`.
+    Every frame is a table, and so are `lines`, `unparsed` and `files`; see `sglogparse frames`.
     """
     from sglogparse._query import FORMATS, encoded, run_query
 
@@ -351,8 +352,11 @@ def _list(rows: list[dict[str, Any]], output_format: str) -> None:
 def _print(data: str | bytes) -> None:
     """Write to standard output.
 
-    A reader that has gone (head, a pager) is no error, and no reason for another exit code.
+    A reader that has gone (head, a pager), or that was never there, is no error, and no reason for another
+    exit code.
     """
+    if sys.stdout is None:
+        return
     try:
         # not click.echo, which takes out the colours, and writes UTF-8 where the terminal has asked for ASCII
         if isinstance(data, bytes):
@@ -383,4 +387,4 @@ def _width() -> int:
 
 
 def _colour() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ

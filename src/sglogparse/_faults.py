@@ -27,6 +27,7 @@ _FATAL = (
     r"|Caught signal [0-9]+ \(|Process group watchdog thread terminated with exception"
     r"|Watchdog caught collective operation timeout|watchdog got stuck for [0-9]+ seconds"
     r"|Memory access fault by GPU|HSA_STATUS_ERROR_[A-Z]|\] Assertion `|^Failed: (?:Cuda|NCCL) error"
+    r"|^(?:ERROR:    )?\[Errno [0-9]+\] error while attempting to bind on address"
 )
 #: Words by which native code, other loggers and shells speak of the end of a process.
 _GRAVE = (
@@ -50,6 +51,8 @@ _BEGIN = "Traceback (most recent call last)"
 _DUMP = re.compile(r"\(most recent call first\)|\", line [0-9]+ in ")
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
+#: Code that answers one request (but for building the handler, which is part of a start).
+_REQUEST_CODE = re.compile(r"sglang/srt/(?:entrypoints/)?(?:openai|ollama|anthropic)(?:_api)?/")
 #: Paths of the server itself.
 _SERVER_CODE = re.compile(r"sglang/(?:srt/|launch_server|server|multimodal_gen/|cli/|bench)")
 #: Functions that only a rank's process runs.
@@ -221,6 +224,8 @@ def _is_server_fault(row: dict[str, Any], served: int) -> bool:
     paths = [frame["path"] or "" for frame in stack]
     if any(part in path for path in paths for part in _NOT_THE_SERVER):
         return False
+    if any(_REQUEST_CODE.search(frame["path"] or "") and frame["function"] != "__init__" for frame in stack):
+        return False
     if not paths:
         return row["exception"] is not None and not served
     return any(_SERVER_CODE.search(path) for path in paths)
@@ -254,7 +259,23 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
         return _free(launch).filter(words)["line"].to_list()
     # an exception that no rule takes for a fault is still one
     raised = launch.records.filter(launch.lines["kind"].is_in(["traceback"]) & words)["line"]
-    return sorted([*_free(launch).filter(words)["line"], *raised, *_refused(launch)])
+    lines = {*_free(launch).filter(words)["line"], *raised, *_bare_ends(launch), *_refused(launch)}
+    return sorted(lines)
+
+
+def _bare_ends(launch: Launch) -> list[int]:
+    """Return exceptions without a stack after which a server that served says nothing more.
+
+    Nothing tells whose they are, and nothing shows that the server lives on.
+    """
+    served = last_served(launch)
+    alone = (pl.col("line") > served) & pl.col("exception").is_not_null() & (pl.col("stack").list.len() == 0)
+    asked = stopped_at(launch)
+    if not served or asked is not None:
+        return []
+    found = launch.frames["traceback"].filter(alone)
+    texts = found["exceptions"].list.last().to_list()
+    return [line for line, text in zip(found["line"], texts, strict=True) if role_of(text)[0] is Role.ROOT]
 
 
 def _refused(launch: Launch) -> list[int]:

@@ -6,11 +6,12 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import polars as pl
 
 from sglogparse._errors import QueryError
-from sglogparse._log import read_log
+from sglogparse._log import Log, read_log
 from sglogparse._safe import masked_frame
 
 #: Formats in which a frame can be written; a file's ending names the same.
@@ -20,16 +21,31 @@ FORMATS = ("csv", "json", "ndjson", "parquet")
 def tables_of(
     logs: Sequence[str], *, show_secrets: bool = False, wanted: str | None = None
 ) -> dict[str, pl.DataFrame]:
-    """Return every frame of the logs, `lines` and `unparsed`, by name; secrets are masked unless shown.
+    """Return every frame of the logs, `lines`, `unparsed` and `files`, by name; secrets masked unless shown.
 
     Tables whose name does not occur in `wanted` (an SQL text) are empty: masking them would be in vain.
     """
     log = read_log(logs)
-    tables = {**log.frames, "lines": log.lines, "unparsed": log.unparsed}
+    tables = {**log.frames, "lines": log.lines, "unparsed": log.unparsed, "files": _files(log)}
     if wanted is not None:
         text = wanted.casefold()
         tables = {name: frame if name in text else frame.clear() for name, frame in tables.items()}
     return tables if show_secrets else {name: masked_frame(frame) for name, frame in tables.items()}
+
+
+def _files(log: Log) -> pl.DataFrame:
+    """Return a row a file: its index in the other frames, path, lines, size (bytes) and what was replaced."""
+    return pl.DataFrame(
+        [(index, one.path, one.lines, one.bytes, one.replaced_bytes) for index, one in enumerate(log.files)],
+        schema={
+            "file": pl.UInt16,
+            "path": pl.String,
+            "lines": pl.UInt32,
+            "bytes": pl.UInt64,
+            "replaced_bytes": pl.UInt64,
+        },
+        orient="row",
+    )
 
 
 def run_query(logs: Sequence[str], sql: str, *, show_secrets: bool = False) -> pl.DataFrame:
@@ -41,23 +57,31 @@ def run_query(logs: Sequence[str], sql: str, *, show_secrets: bool = False) -> p
     try:
         return pl.SQLContext(tables, eager=True).execute(sql)
     except pl.exceptions.PolarsError as error:
-        raise QueryError(f"the query cannot be run: {str(error).splitlines()[0]}") from None
+        said = str(error).splitlines()[0]
+        if missing := re.match(r"relation '(.*)' was not found", said):
+            near = get_close_matches(missing[1], tables, 1)
+            said += f"; did you mean {near[0]}?" if near else "; `sglogparse frames` lists the tables"
+        raise QueryError(f"the query cannot be run: {said}") from None
 
 
 def encoded(table: pl.DataFrame, kind: str) -> bytes:
     """Return a frame as csv, json, ndjson or parquet. JSON is ASCII, so that a terminal can show it.
 
-    Nested columns are JSON text in csv.
+    Nested columns are JSON text in csv, durations ISO 8601. Raises QueryError for a column that the format
+    cannot hold.
     """
     buffer = io.BytesIO()
-    if kind == "parquet":
-        table.write_parquet(buffer)
-    elif kind == "csv":
-        _flat(table).write_csv(buffer)
-    elif kind == "ndjson":
-        table.write_ndjson(buffer)
-    else:
-        buffer.write(table.write_json().encode() + b"\n")
+    try:
+        if kind == "parquet":
+            table.write_parquet(buffer)
+        elif kind == "csv":
+            _flat(table).write_csv(buffer)
+        elif kind == "ndjson":
+            table.write_ndjson(buffer)
+        else:
+            buffer.write(table.write_json().encode() + b"\n")
+    except pl.exceptions.PolarsError as error:
+        raise QueryError(f"cannot be written as {kind}: {str(error).splitlines()[0]}") from None
     data = buffer.getvalue()
     return _ascii(data) if kind in ("json", "ndjson") else data
 
@@ -68,7 +92,8 @@ def _ascii(data: bytes) -> bytes:
 
 
 def _flat(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table whose nested columns are JSON text, as csv needs it."""
+    """Return a table whose nested columns are JSON text and whose durations are ISO 8601, as csv needs it."""
+    table = table.with_columns(pl.selectors.duration().dt.to_string("iso"))
     return table.with_columns(
         pl.Series(
             name,

@@ -62,6 +62,8 @@ def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.Data
         raise SourceError("no log was given")
     if len(names) > _MOST_FILES:
         raise SourceError(f"{len(names)} logs were given; {_MOST_FILES} at most in one call")
+    if "" in names:
+        raise SourceError("a log without a name was given")
     seen: set[str] = set()
     for name in names:
         place = name if name == "-" else str(Path(name).absolute())
