@@ -23,7 +23,7 @@ def _records(*lines: str) -> pl.DataFrame:
         pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("line"),
         "text",
     )
-    return read_records(frame, PLAN)
+    return read_records(frame, PLAN)[0]
 
 
 def _read(*lines: str) -> list[tuple[str, dict] | None]:

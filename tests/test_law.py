@@ -148,7 +148,9 @@ def _frame(lines: list[str]) -> pl.DataFrame:
 
 def _compiled(messages: list[str]) -> list[tuple[str, dict] | None]:
     plan = compiled_plan()
-    records = read_records(_frame(messages), plan).with_columns(message=pl.col("text").str.strip_chars_end())
+    records = read_records(_frame(messages), plan)[0].with_columns(
+        message=pl.col("text").str.strip_chars_end()
+    )
     kinds, frames = read_events(records, plan)
     found: list[tuple[str, dict] | None] = [None] * len(messages)
     for kind, frame in frames.items():
@@ -239,7 +241,7 @@ def test_both_readers_agree_on_headers():
 
     @given(st.lists(drawn, min_size=1, max_size=12))
     def check(lines):
-        records = read_records(_frame(lines), compiled_plan())
+        records = read_records(_frame(lines), compiled_plan())[0]
         for text, row in zip(lines, records.iter_rows(named=True), strict=True):
             fields, message = _header_of(text)
             device = fields.get("gpu_id", fields.get("world_rank"))
@@ -262,5 +264,5 @@ def test_both_readers_agree_on_headers():
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
 def test_both_readers_agree_on_every_line_of_a_fixture(path):
     _, lines = read_sources([path])
-    messages = read_records(lines, compiled_plan())["message"].to_list()
+    messages = read_records(lines, compiled_plan())[0]["message"].to_list()
     assert _compiled(messages) == _reference(messages)

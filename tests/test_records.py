@@ -21,7 +21,7 @@ def _records(*lines: str) -> pl.DataFrame:
         pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("line"),
         "text",
     )
-    return read_records(frame, compiled_plan())
+    return read_records(frame, compiled_plan())[0]
 
 
 def _read(line: str) -> dict:
@@ -64,6 +64,7 @@ DIALECTS = {
     "[08:52:39] m": {"clock": dt.time(8, 52, 39)},
     "[08:52:39.125] m": {"clock": dt.time(8, 52, 39, 125_000)},
     "[08:52:39,125] m": {"clock": dt.time(8, 52, 39, 125_000)},
+    "2026-01-01 00:00:00 TP3] m": {"time": NEW_YEAR, "rank": "TP3", "tp": 3},
     "[TP0] m": {"rank": "TP0", "tp": 0},
     "[DP0 TP1] m": {"rank": "DP0 TP1", "dp": 0, "tp": 1},
     "[gpu_id=3] m": {"rank": "3", "gpu_id": 3},
@@ -180,7 +181,6 @@ def test_text_that_is_not_ascii():
         "[2026-01-01 00:00:00.1 TP0] m",
         "[2026-1-1 00:00:00 TP0] m",
         " [2026-01-01 00:00:00 TP0] m",
-        "2026-01-01 00:00:00 TP0] m",
         "[12-26 06:47:20] m",
         "[gpu_id=x] m",
         "Rank 3 m",

@@ -147,6 +147,19 @@ class Header:
 
 
 @dataclass(frozen=True)
+class Wrapper:
+    """What can stand before a line: its pattern, anchored at the start only, all of it the group `wrapper`."""
+
+    name: str
+    #: how it starts; empty where that is no literal
+    prefixes: tuple[str, ...]
+    pattern: str
+    groups: dict[str, str]
+    #: it looks like nothing else, and needs no evidence
+    certain: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """The vocabulary: events in the order in which readers try them, and the header."""
 
@@ -157,6 +170,8 @@ class Plan:
     headers: tuple[Header, ...]
     #: what can end a header of a dialect that is `located`
     location: Header | None
+    #: what can stand before a line, in the order in which it is tried
+    wrappers: tuple[Wrapper, ...]
     tags: dict[str, str]
     #: terminal names by field, from which the types follow
     types: dict[str, FieldType] = field(default_factory=dict)
@@ -209,7 +224,20 @@ class _Compiler:
         headers = tuple(map(self._header, _alternatives(self._definitions["header"].tree)))
         ending = self._definitions.get("location")
         location = self._dialect("location", _children(ending.tree)) if ending else None
-        return Plan(events, "^(?:" + header + ")", groups, headers, location, tags, self._types)
+        wrappers = (*self._wrappers("certain"), *self._wrappers("likely"))
+        pattern = "^(?:" + header + ")"
+        return Plan(events, pattern, groups, headers, location, wrappers, tags, self._types)
+
+    def _wrappers(self, kind: str) -> Iterator[Wrapper]:
+        """Yield the wrappers that a rule lists; a grammar need not have any."""
+        rule = self._definitions.get(kind)
+        for name in _rule_names(rule.tree) if rule else ():
+            groups: dict[str, str] = {}
+            tree = self._definitions[name].tree
+            pattern = self._pattern(tree, groups, (name,))
+            starts = [self._starts(_children(one)) for one in _alternatives(tree)]
+            prefixes = tuple(prefix for start in starts for prefix in start) if all(starts) else ()
+            yield Wrapper(name, prefixes, f"^(?P<wrapper>{pattern})", groups, kind == "certain")
 
     def _header(self, tree: Tree[object]) -> Header:
         children = _children(tree)
@@ -223,7 +251,7 @@ class _Compiler:
         for unused in _UNUSED & set(groups):
             pattern = pattern.replace(f"(?P<{unused}>", "(?:")
             del groups[unused]
-        return Header(self._prefixes(rule, trees), f"^(?P<header>{pattern})", groups, located)
+        return Header(self._starts(trees), f"^(?P<header>{pattern})", groups, located)
 
     def _event(self, name: str) -> EventPlan:
         trees = list(_alternatives(self._definitions[name].tree))
@@ -267,15 +295,20 @@ class _Compiler:
 
     def _prefixes(self, rule: str, trees: list[Tree[object]]) -> tuple[str, ...]:
         """Return the literals with which a wording can start: its literal, or the words of a terminal."""
+        starts = self._starts(trees)
+        if not starts:
+            raise GrammarError(f"grammar rule {rule}: a wording must start with a literal")
+        return starts
+
+    def _starts(self, trees: list[Tree[object]]) -> tuple[str, ...]:
+        """Return the literals with which a sequence can start; none where it starts with another pattern."""
         first = next(iter(trees), None)
         literal = _literal_text(first) if first else None
         if literal is not None:
             return (literal,)
         name = _symbol(first) if first else None
         words = self._terminal(name).split("|") if name and self._definitions[name].is_term else []
-        if not words or not all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words):
-            raise GrammarError(f"grammar rule {rule}: a wording must start with a literal")
-        return tuple(words)
+        return tuple(words) if all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words) else ()
 
     def _pattern(self, tree: Tree[object], groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
         """Return the pattern of a tree, adding its groups; with `groups` None nothing is captured."""

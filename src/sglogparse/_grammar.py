@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lark import Lark
 
 #: The grammar files that together define a line, in the order in which they are read.
-LINE_GRAMMARS = ("terminals.lark", "fields.lark", "header.lark", "events.lark")
+LINE_GRAMMARS = ("terminals.lark", "fields.lark", "header.lark", "wrappers.lark", "events.lark")
 
 Value = int | float | bool | str
 
@@ -110,7 +110,7 @@ class Reference:
         from sglogparse._compiler import compiled_plan
 
         self._plan = compiled_plan()
-        names = [event.name for event in self._plan.events]
+        names = [*(event.name for event in self._plan.events), *(one.name for one in self._plan.wrappers)]
         self._lark: Lark = Lark(
             grammar_text(*LINE_GRAMMARS), parser="lalr", start=[*names, "header"], maybe_placeholders=False
         )

@@ -20,6 +20,7 @@ from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile, read_sources
+from sglogparse._wrappers import CARRIER_DOCS, CARRIER_SCHEMA, accepted_wrappers
 
 if TYPE_CHECKING:
     from sglogparse._compiler import Plan
@@ -48,7 +49,7 @@ class Log:
 
     def __init__(self, files: list[SourceFile], lines: pl.DataFrame) -> None:
         plan = compiled_plan()
-        records, kinds, frames = _read(lines, plan)
+        records, kinds, carried, frames = _read(lines, plan)
         self.files: tuple[SourceFile, ...] = tuple(files)
         self.records = records
         reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
@@ -65,6 +66,7 @@ class Log:
             "message": other,
             "traceback": tracebacks,
             "server_arg": arguments,
+            "carried": carried,
         }
 
     @cached_property
@@ -91,23 +93,29 @@ class Log:
         return diagnose(self)
 
 
-def _read(lines: pl.DataFrame, plan: Plan) -> tuple[pl.DataFrame, pl.Series, dict[str, pl.DataFrame]]:
-    """Return records, kinds and event frames, reading parts of the lines side by side.
+def _read(
+    lines: pl.DataFrame, plan: Plan
+) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, dict[str, pl.DataFrame]]:
+    """Return records, kinds, carried lines and event frames, reading parts of the lines side by side.
 
     What a line says does not depend on other lines, so the parts put together are the whole.
     """
+    accepted = accepted_wrappers(lines, plan)
     parts = [lines.slice(start, _PART) for start in range(0, max(lines.height, 1), _PART)]
 
-    def read(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series, dict[str, pl.DataFrame]]:
-        records = read_records(part, plan)
-        return records, *read_events(records, plan)
+    def read(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, dict[str, pl.DataFrame]]:
+        records, carried = read_records(part, plan, accepted)
+        places = part.select("file", "line")[carried["row"]]
+        carried = pl.concat([places, carried.select(CARRIER_SCHEMA.keys())], how="horizontal")
+        kinds, frames = read_events(records, plan)
+        return records, kinds, carried, frames
 
     if len(parts) == 1:
         return read(lines)
     with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
-        done = list(pool.map(read, parts))
-    frames = {name: pl.concat([frames[name] for _, _, frames in done]) for name in done[0][2]}
-    return pl.concat([records for records, _, _ in done]), pl.concat([kinds for _, kinds, _ in done]), frames
+        records, kinds, carried, frames = zip(*pool.map(read, parts), strict=True)
+    events = {name: pl.concat([one[name] for one in frames]) for name in frames[0]}
+    return pl.concat(records), pl.concat(kinds), pl.concat(carried), events
 
 
 def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
@@ -126,6 +134,7 @@ def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
         "message": MESSAGE_SCHEMA,
         "traceback": TRACEBACK_SCHEMA,
         "server_arg": SERVER_ARG_SCHEMA,
+        "carried": {"file": RECORD_SCHEMA["file"], "line": RECORD_SCHEMA["line"], **CARRIER_SCHEMA},
     }
 
 
@@ -136,6 +145,7 @@ def column_docs(frame: str) -> dict[str, str]:
         "traceback": TRACEBACK_DOCS,
         "message": {"level": docs()["level"], "message": "the record without its header"},
         "server_arg": {"name": "name of the argument", "value": "its value as JSON"},
+        "carried": CARRIER_DOCS,
     }.get(frame, {})
     return {column: own.get(column) or fields.get(column, "") for column in frame_schemas()[frame]}
 

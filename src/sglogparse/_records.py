@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sglogparse._wrappers import HARNESS, peel
+
 if TYPE_CHECKING:
     from sglogparse._compiler import Header, Plan
+    from sglogparse._wrappers import Accepted
 
 #: Fields of the header that records keep, as text.
 _FIELDS = ("stamp", "clock", "tags", "gpu_id", "world_rank")
@@ -33,13 +36,21 @@ RECORD_SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+def read_records(
+    lines: pl.DataFrame, plan: Plan, accepted: Accepted | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Add the columns of the header and `message`, the rest of the line without blanks at its end.
 
-    `headed` tells whether the line has a header; `level` is null where none is printed.
+    `headed` tells whether the line has a header; `level` is null where none is printed. The second frame has
+    a row a line that something has carried, as far as that is certain or its file is `accepted`.
     """
     text = _visible(lines["text"])
     found = _headers(text, plan)
+    carried = _carried(lines["file"], text, found, plan, accepted or {})
+    if not carried.is_empty():
+        rows, more = carried["row"], _headers(carried["rest"], plan)
+        found = found.with_columns(found[name].scatter(rows, more[name]) for name in found.columns)
+        text = text.scatter(rows, carried["rest"])
     message, level = _levels(_after(text, found["header"]), found["located"], plan)
     ranks = _ranks(found["tags"], plan)
     named = found.select(
@@ -47,17 +58,32 @@ def read_records(lines: pl.DataFrame, plan: Plan) -> pl.DataFrame:
         # the oldest releases print the index of the device, or of the rank, alone
         pl.coalesce("gpu_id", "world_rank").cast(pl.Int16).alias("gpu_id"),
     )
-    return pl.concat(
+    headed = found["header"].is_not_null()
+    records = pl.concat(
         [
             lines,
             _times(found["stamp"], found["clock"]),
             named.select("rank"),
             ranks,
             named.select("gpu_id"),
-            pl.DataFrame([level, _stripped(message), found["header"].is_not_null().alias("headed")]),
+            pl.DataFrame([level, _stripped(message), headed.alias("headed")]),
         ],
         how="horizontal",
     )
+    return records, carried
+
+
+def _carried(
+    files: pl.Series, text: pl.Series, found: pl.DataFrame, plan: Plan, accepted: Accepted
+) -> pl.DataFrame:
+    """Return the lines that something has carried, by their rows."""
+    bare = found["header"].is_null()
+    if HARNESS in accepted:  # its records look like SGLang's
+        bare = bare | files.is_in(accepted[HARNESS])
+    rows = bare.arg_true()
+    some = pl.DataFrame({"file": files.gather(rows), "text": text.gather(rows)})
+    carried = peel(some, plan, accepted)
+    return carried.with_columns(rows.gather(carried["row"]).alias("row"))
 
 
 def _headers(text: pl.Series, plan: Plan) -> pl.DataFrame:
@@ -73,7 +99,7 @@ def _headers(text: pl.Series, plan: Plan) -> pl.DataFrame:
     alone = pl.col("text").str.starts_with("[") & pl.col("text").str.ends_with("]")
     left = left.to_frame("text").select(pl.when(alone).then(pl.col("text") + " ").otherwise("text"))["text"]
     for dialect in plan.headers:
-        some = left.str.starts_with(dialect.prefixes[0]).arg_true()
+        some = left.str.starts_with(dialect.prefixes[0] if dialect.prefixes else "").arg_true()
         if some.is_empty():
             continue
         more = _dialect(left.gather(some), dialect)

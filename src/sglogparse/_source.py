@@ -26,7 +26,7 @@ _SAMPLE = 1 << 16
 _BINARY_SHARE = 0.05
 _TEXT_CONTROLS = b"\t\n\r\x1b\b\f"
 #: Control sequences (colours, cursor), operating system commands (titles, links), and other escapes.
-_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[@-Z\\^_78=>c])"
+ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[@-Z\\^_78=>c])"
 _CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"(\xb5/\xfd")
@@ -114,7 +114,7 @@ def _read_any(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
         raw = text.encode()
         frame = _lines(raw)
     if b"\x1b" in raw:
-        plain = frame.select(pl.col("text").str.replace_all(_ANSI, ""))
+        plain = frame.select(pl.col("text").str.replace_all(ANSI, ""))
         changed = int((plain["text"] != frame["text"]).sum())
         if changed:
             notes.append(

@@ -1,0 +1,248 @@
+r"""From lines to lines: what has carried a log is peeled off, and kept beside the line.
+
+    "sglang-1  | (Worker pid=7) [2026-03-04 05:06:07 TP0] Load weight begin."
+     \________/ \_____________/ \__ the line that is read on
+      compose     ray
+
+The rules stand in grammars/wrappers.lark. Wrappers that could be the beginning of an ordinary line are peeled
+only where the first lines of the file show that SGLang's own lines stand behind them, so what is peeled does not
+depend on how a log is cut into parts.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from sglogparse._source import ANSI
+
+if TYPE_CHECKING:
+    from sglogparse._compiler import Plan
+
+#: Wrapper that needs evidence -> files that have it.
+Accepted = dict[str, list[int]]
+
+#: The columns that tell what a line was carried by.
+CARRIER_SCHEMA: dict[str, pl.DataType] = {
+    "carrier": pl.String(),
+    "origin": pl.String(),
+    "container": pl.String(),
+    "pod": pl.String(),
+    "node": pl.String(),
+    "pid": pl.Int64(),
+    "stream": pl.String(),
+    "outer_time": pl.Datetime("ms"),
+    "repeated": pl.Int64(),
+}
+CARRIER_DOCS = {
+    "carrier": "what was peeled off the line, outermost first; null for a bare line",
+    "origin": "container, pod, actor, unit or task that the carrier names",
+    "container": "container or service",
+    "pod": "pod",
+    "node": "node or host",
+    "pid": "process that the carrier names",
+    "stream": "stdout or stderr, as the carrier names it",
+    "outer_time": "time as the carrier printed it, without its zone",
+    "repeated": "how often the line came in the cluster, as Ray says it",
+}
+
+#: Lines of a file that are looked at to decide which wrappers it has.
+_SAMPLE = 2_000
+#: Wrappers around one line, at most.
+_DEEPEST = 4
+#: Share of the lines with a wrapper behind which something known must stand.
+_SHARE = 0.1
+#: Characters of an event's beginning that are its own.
+_TELLING = 8
+#: Fields that say when the carrier wrote the line, and those that name what wrote it.
+_TIMES = ("outer_time", "outer_stamp", "syslog_time")
+_ORIGINS = ("container", "pod", "actor", "unit", "task", "logger", "node", "pid")
+#: One wrapper of one line.
+_LAYER: dict[str, pl.DataType] = {
+    "row": pl.UInt32(),
+    "file": pl.UInt16(),
+    "rest": pl.String(),
+    "name": pl.String(),
+    "time": pl.String(),
+    "container": pl.String(),
+    "pod": pl.String(),
+    "actor": pl.String(),
+    "unit": pl.String(),
+    "task": pl.String(),
+    "logger": pl.String(),
+    "node": pl.String(),
+    "pid": pl.Int64(),
+    "stream": pl.String(),
+}
+_MOMENT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?)"
+#: What Ray puts behind a line that came from several processes.
+_REPEATED = r" \[repeated ([0-9]+)x across cluster\].*$"
+#: Wrappers that are no grammar rules: they take in a part of what follows, or are no text before a line.
+_JSON, _GLUED, HARNESS = "json", "glued", "harness"
+#: What a line of SGLang, of Python or of torch starts with.
+_KNOWN = (
+    r"^(?:\[(?:[0-9]{4}-[0-9]{2}-[0-9]{2} |[0-9]{2}:[0-9]{2}:[0-9]{2}[\] ]|(?:DP|TP|PP|EP)[0-9]|gpu_id=|rank[0-9])"
+    r'|INFO:     |Traceback \(most recent call last\)| +File "[^"]+", line [0-9]|frame #[0-9]+: '
+    r"|(?:[A-Za-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception): )"
+)
+#: A header of SGLang that does not stand at the beginning of its line, and what stands before it.
+_GLUED_PATTERN = (
+    r"^(?P<wrapper>[^\[{\"'][^{\"']{0,400}?)\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(?: [A-Z_]+[0-9]+)*\] "
+)
+#: Records of a harness that look like SGLang's, with a record of SGLang's in them.
+_HARNESS_PATTERN = (
+    r"^(?P<wrapper>\[(?P<outer_stamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?)\] "
+    r"(?:\[[^\[\]]{1,80}\] ){0,4}\[(?P<logger>[^\[\]]{1,80})\] )"
+    r"(?:\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?: [A-Z_]+[0-9]+)*\] |INFO:     )"
+)
+#: Where exporters put the line in a JSON object, and what they say beside it.
+_JSON_LINE = ("log", "message", "msg", "textPayload", "jsonPayload.message", "line", "MESSAGE")
+_JSON_FIELDS = {
+    "stream": ("stream",),
+    "time": ("time", "timestamp", "ts"),
+    "container": ("kubernetes.container_name", "container_name", "resource.labels.container_name"),
+    "pod": ("kubernetes.pod_name", "pod", "resource.labels.pod_name"),
+    "node": ("kubernetes.host", "host", "resource.labels.node_name"),
+}
+
+
+def accepted_wrappers(lines: pl.DataFrame, plan: Plan) -> Accepted:
+    """Return, for each wrapper that needs evidence, the files that have it."""
+    sample = lines.group_by("file", maintain_order=True).head(_SAMPLE)
+    names = [_JSON, _GLUED, HARNESS, *(one.name for one in plan.wrappers if not one.certain)]
+    every = sample["file"].unique().to_list()
+    found = peel(sample.select("file", "text"), plan, dict.fromkeys(names, every))
+    behind = pl.col("carrier").str.split(" ").list.last().is_in([w.name for w in plan.wrappers if w.certain])
+    known = behind | pl.col("rest").str.contains(_KNOWN) | pl.col("rest").str.contains(_event_starts(plan))
+    counts = (
+        found.with_columns(known.alias("known"), pl.col("carrier").str.split(" ").alias("name"))
+        .explode("name")
+        .group_by("name", "file")
+        .agg(pl.col("known").sum(), pl.len().alias("all"))
+        .filter((pl.col("known") > 0) & (pl.col("known") >= _SHARE * pl.col("all")))
+    )
+    return dict(counts.group_by("name").agg("file").iter_rows())
+
+
+@cache
+def _event_starts(plan: Plan) -> str:
+    """Return the pattern of what events start with, where that is long enough to be theirs alone."""
+    starts = {
+        p for event in plan.events for one in event.wordings for p in one.prefixes if len(p) >= _TELLING
+    }
+    return "^(?:" + "|".join(re.escape(start) for start in sorted(starts)) + ")" if starts else "^$x"
+
+
+def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
+    """Return what is left of carried lines (`row`, `file`, `rest`) with the columns of the carrier.
+
+    `lines` has `file` and `text`; rows that nothing carries are left out.
+    """
+    left = lines.select("file", pl.col("text").alias("rest")).with_row_index("row")
+    left = left.filter(pl.col("rest").str.contains(_any_wrapper(plan)))
+    layers = []
+    for _ in range(_DEEPEST):
+        layer = _layer(left, plan, accepted)
+        if layer.is_empty():
+            break
+        layers.append(layer)
+        left = layer.select("row", "file", "rest")
+    if not layers:
+        return pl.DataFrame(schema={"row": pl.UInt32, "file": pl.UInt16, "rest": pl.String, **CARRIER_SCHEMA})
+    fields = [name for name in CARRIER_SCHEMA if name not in ("carrier", "origin", "outer_time", "repeated")]
+    first = [pl.col(name).drop_nulls().first() for name in fields]
+    origin = pl.concat_str([pl.col(name) for name in _ORIGINS], separator=":", ignore_nulls=True)
+    whole = (
+        pl.concat(layers, how="diagonal")
+        .with_columns(origin.replace("", None).alias("origin"))
+        .group_by("row", maintain_order=True)
+        .agg(
+            pl.col("file").first(),
+            pl.col("rest").last(),
+            pl.col("name").str.join(" ").alias("carrier"),
+            pl.col("origin").str.join("/").replace("", None),
+            *first,
+            _moment(pl.col("time").drop_nulls().first()).alias("outer_time"),
+        )
+        .sort("row")
+    )
+    repeated = pl.col("rest").str.extract(_REPEATED, 1).cast(pl.Int64)
+    return whole.with_columns(repeated.alias("repeated"), pl.col("rest").str.replace(_REPEATED, "")).select(
+        "row", "file", "rest", *CARRIER_SCHEMA
+    )
+
+
+@cache
+def _any_wrapper(plan: Plan) -> str:
+    """Return one pattern without groups for the beginning of any wrapper, to leave most lines alone."""
+    patterns = [*(one.pattern for one in plan.wrappers), _GLUED_PATTERN, _HARNESS_PATTERN, r"^\{"]
+    return "|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern in patterns)
+
+
+def _layer(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
+    """Peel one wrapper off each line that has one."""
+    layers = [pl.DataFrame(schema=_LAYER)]
+    for name, pattern, prefixes in _tried(plan):
+        if left.is_empty():
+            break
+        some = left
+        if pattern is None or name not in _certain(plan):
+            some = some.filter(pl.col("file").is_in(accepted.get(name, [])))
+        if prefixes:
+            some = some.filter(pl.any_horizontal(pl.col("rest").str.starts_with(p) for p in prefixes))
+        if some.is_empty():
+            continue
+        found = _json(some) if pattern is None else _matched(some, pattern)
+        layers.append(found.with_columns(pl.lit(name).alias("name")))
+        left = left.join(found.select("row"), on="row", how="anti", maintain_order="left")
+    return pl.concat(layers, how="diagonal")
+
+
+@cache
+def _tried(plan: Plan) -> tuple[tuple[str, str | None, tuple[str, ...]], ...]:
+    rules = [(one.name, one.pattern, one.prefixes) for one in plan.wrappers]
+    return (
+        (_JSON, None, ("{",)),
+        (HARNESS, _HARNESS_PATTERN, ("[",)),
+        *rules,
+        (_GLUED, _GLUED_PATTERN, ()),
+    )
+
+
+@cache
+def _certain(plan: Plan) -> frozenset[str]:
+    return frozenset(one.name for one in plan.wrappers if one.certain)
+
+
+def _matched(some: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    groups = some.select("row", "file", "rest", pl.col("rest").str.extract_groups(pattern).alias("group"))
+    found = groups.unnest("group").filter(pl.col("wrapper").is_not_null())
+    named: dict[str, list[str]] = {}
+    for column in found.columns[4:]:
+        field = column.partition("__")[0]
+        named.setdefault("time" if field in _TIMES else field, []).append(column)
+    fields = [pl.coalesce(columns).alias(name) for name, columns in named.items() if name in _LAYER]
+    rest = pl.col("rest").str.slice(pl.col("wrapper").str.len_chars())
+    return found.select("row", "file", rest, *fields).cast({"pid": pl.Int64} if "pid" in named else {})
+
+
+def _json(some: pl.DataFrame) -> pl.DataFrame:
+    """Take the line out of JSON objects, one a line, as exporters write them."""
+    text = pl.col("rest")
+    line = pl.coalesce([text.str.json_path_match(f"$.{key}") for key in _JSON_LINE])
+    fields = [
+        pl.coalesce([text.str.json_path_match(f"$.{key}") for key in keys]).alias(name)
+        for name, keys in _JSON_FIELDS.items()
+    ]
+    plain = line.str.strip_suffix("\n").str.replace_all(ANSI, "")
+    return some.select("row", "file", plain.alias("rest"), *fields).filter(pl.col("rest").is_not_null())
+
+
+def _moment(text: pl.Expr) -> pl.Expr:
+    """Read a printed time without its zone; one without a year is null."""
+    plain = text.str.replace("T", " ", literal=True).str.replace(",", ".", literal=True)
+    return plain.str.extract(_MOMENT, 1).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False)
