@@ -56,8 +56,8 @@ def frames_page() -> Iterator[str]:
 _OTHER = {
     "message": "A record that no event rule takes: it has SGLang's header, and its text is kept.",
     "traceback": "A block: a Python traceback, with its chain of causes. One row a block.",
-    "carried": "What a line was carried by (a container runtime, an orchestrator, a harness): one row a line, "
-    "named by `file` and `line`; the other columns of the record stand in `lines`.",
+    "carried": "What carried a line (a container runtime, an orchestrator, a harness), one row a line; "
+    "`file` and `line` name it, and the other columns of the record stand in `lines`.",
     "server_arg": "The arguments of each `server_args` line, one row an argument.",
 }
 

@@ -156,7 +156,7 @@ def test_json_lines_of_exporters(read, line, expected):
 
 
 def test_colours_in_json_are_not_read(read):
-    log = read('{"log":"\\u001b[36m(Worker pid=7)\\u001b[0m %s\\n"}' % RECORD)
+    log = read('{"log":"\\u001b[36m(Worker pid=7)\\u001b[0m ' + RECORD + '\\n"}')
     assert log.carried.select("carrier", "pid").rows() == [("json ray", 7)]
     assert log.load_weight_begin.height == 1
 

@@ -148,7 +148,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Wrapper:
-    """What can stand before a line: its pattern, anchored at the start only, all of it the group `wrapper`."""
+    """What can stand before a line: its pattern, anchored at the start, all of it the group `wrapper`."""
 
     name: str
     #: how it starts; empty where that is no literal

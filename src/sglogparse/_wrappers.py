@@ -4,9 +4,9 @@ r"""From lines to lines: what has carried a log is peeled off, and kept beside t
      \________/ \_____________/ \__ the line that is read on
       compose     ray
 
-The rules stand in grammars/wrappers.lark. Wrappers that could be the beginning of an ordinary line are peeled
-only where the first lines of the file show that SGLang's own lines stand behind them, so what is peeled does not
-depend on how a log is cut into parts.
+The rules stand in grammars/wrappers.lark. Wrappers that could be the beginning of an ordinary line are
+peeled only where the first lines of the file show that SGLang's own lines stand behind them, so what is
+peeled does not depend on how a log is cut into parts.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ _REPEATED = r" \[repeated ([0-9]+)x across cluster\].*$"
 _JSON, _GLUED, HARNESS = "json", "glued", "harness"
 #: What a line of SGLang, of Python or of torch starts with.
 _KNOWN = (
-    r"^(?:\[(?:[0-9]{4}-[0-9]{2}-[0-9]{2} |[0-9]{2}:[0-9]{2}:[0-9]{2}[\] ]|(?:DP|TP|PP|EP)[0-9]|gpu_id=|rank[0-9])"
+    r"^(?:\[(?:[0-9]{4}-[0-9]{2}-[0-9]{2} |[0-9]{2}:[0-9]{2}:[0-9]{2}[\] ])"
+    r"|\[(?:(?:DP|TP|PP|EP)[0-9]|gpu_id=|rank[0-9])"
     r'|INFO:     |Traceback \(most recent call last\)| +File "[^"]+", line [0-9]|frame #[0-9]+: '
     r"|(?:[A-Za-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception): )"
 )
