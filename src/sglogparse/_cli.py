@@ -191,6 +191,22 @@ def _frames_of(logs: tuple[str, ...]) -> list[dict[str, Any]]:
 
 @main.command()
 @_logs
+@_text_or_json
+@_show_secrets
+def coverage(logs: tuple[str, ...], output_format: str, show_secrets: bool) -> None:
+    """Say what the lines of logs are, and which of them nobody can name."""
+    from sglogparse import _coverage
+    from sglogparse._log import read_log
+    from sglogparse._safe import masked
+    from sglogparse.render.coverage import coverage_json, render_coverage
+
+    found = _coverage.coverage(read_log(logs))
+    files = found if show_secrets else masked(found)
+    _print(coverage_json(files) if output_format == "json" else render_coverage(files, _width()))
+
+
+@main.command()
+@_logs
 @click.option("--frame", "names", multiple=True, help="The frame to write; all of them when not given.")
 @click.option(
     "-o",
