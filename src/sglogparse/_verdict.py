@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sglogparse._causes import CAUSE_TITLES
+from sglogparse._damage import damage, newest_first
 from sglogparse._faults import stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, read_launches
 from sglogparse._release import version_window
@@ -40,8 +41,26 @@ def diagnose(log: Log) -> Diagnosis:
         FileReport(one.path, one.lines, one.bytes, counts.get(index, 0), one.replaced_bytes, one.notes)
         for index, one in enumerate(log.files)
     )
-    limits = tuple(dict.fromkeys(limit for launch in launches for limit in _limits(launch)))
+    upside_down = {log.files[index].path for index in newest_first(log)}
+    reports = [_undecided(one) if one.file in upside_down else one for one in reports]
+    limits = tuple(dict.fromkeys([*damage(log), *(one for launch in launches for one in _limits(launch))]))
     return Diagnosis(files, tuple(reports), _with_earlier(reports) if reports else None, limits)
+
+
+def _undecided(report: LaunchReport) -> LaunchReport:
+    """Return the report of a log whose newest line stands first: what came first cannot be told from it."""
+    return replace(
+        report,
+        outcome=Outcome.UNKNOWN,
+        cause="unknown",
+        headline="undecided: the newest line stands first, so what came first is not what it seems",
+        action=f"turn the log round (`tac {report.file}`) and ask again",
+        fix=None,
+        root=None,
+        chief=None,
+        vitals=(),
+        findings=(),
+    )
 
 
 #: Below this many lines a log without its beginning is an excerpt.

@@ -1,0 +1,53 @@
+"""Logs that something has happened to on their way: said, never read as if nothing had."""
+
+from __future__ import annotations
+
+import pytest
+
+from sglogparse import read_log
+from sglogparse._damage import broken_at, newest_first
+
+BATCH = (
+    "[2026-03-04 05:06:{:02} TP0] Decode batch, #running-req: 1, #token: 90, token usage: 0.01, cuda graph: True, "
+    "gen throughput (token/s): 80.10, #queue-req: 0"
+)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def log(*lines):
+        path = tmp_path / "a.log"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return read_log(path)
+
+    return log
+
+
+def test_newest_first_is_said_and_leaves_the_verdict_open(read, tmp_path):
+    log = read(*(BATCH.format(second) for second in range(30, 20, -1)))
+    found = log.diagnose()
+    assert newest_first(log) == {0}
+    assert (found.outcome, found.cause, found.exit_code()) == ("unknown", "unknown", 3)
+    assert found.summary == (
+        "undecided: the newest line stands first, so what came first is not what it seems; "
+        f"turn the log round (`tac {tmp_path / 'a.log'}`) and ask again"
+    )
+    assert found.limits[0] == f"{tmp_path / 'a.log'}: the newest line stands first, as some exports have it"
+
+
+@pytest.mark.parametrize("seconds", [range(20, 30), [21, 20] * 10, [29, 28, 27, 26], [20] * 20])
+def test_records_a_little_out_of_order_are_no_reversal(read, seconds):
+    log = read(*(BATCH.format(second) for second in seconds))
+    assert newest_first(log) == set()
+    assert log.diagnose().outcome == "ready"
+
+
+def test_lines_that_are_broken_at_a_margin_are_said(read, tmp_path):
+    whole = [BATCH.format(second) for second in range(12)]
+    log = read(*(part for line in whole for part in (line[:100], line[100:])))
+    assert broken_at(log) == {0: 100}
+    assert log.diagnose().limits[0].startswith(f"{tmp_path / 'a.log'}: lines are broken at column 100; ")
+
+
+def test_lines_of_equal_length_are_not_broken(read):
+    assert broken_at(read(*(part for i in range(12) for part in (BATCH.format(i), "a bare line")))) == {}
