@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._interval import GIB, Interval, round_up
+from sglogparse._launches import once
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
@@ -94,6 +95,7 @@ class Printed:
         return f"rest = {t['avail']} - {t['total']} x {self.outside} = {t['rest']} GiB"
 
 
+@once
 def printed_budgets(launch: Launch) -> list[Printed]:
     """Return the instrumentation lines that print the whole budget in numbers (nan and inf are none)."""
     out = []
@@ -116,6 +118,7 @@ def is_plain(launch: Launch) -> bool:
     return all(launch.frames[kind].is_empty() for kind in others) and not any(map(launch.argument, flags))
 
 
+@once
 def wrong_budgets(launch: Launch) -> list[tuple[Printed, list[str]]]:
     """Return the instrumentation lines that do not add up, each with what is wrong."""
     pools = has_state_pools(launch)
@@ -150,6 +153,7 @@ class Smallest:
         return self.share.high > NARROW
 
 
+@once
 def smallest_fraction(launch: Launch) -> Smallest | None:
     """Return the smallest workable fraction, from the numbers that the log prints; None when it lacks them.
 
@@ -237,6 +241,7 @@ class Negative:
     allocated: int | None
 
 
+@once
 def negative_budgets(launch: Launch) -> list[Negative]:
     """Return the lines with a budget of zero or less, and whether a draft worker printed them.
 
@@ -281,6 +286,7 @@ def _next(lines: list[int], line: int) -> int | None:
     return lines[place] if place < len(lines) else None
 
 
+@once
 def draft_headroom(launch: Launch) -> int | None:
     """Return by how many tokens at most speculation enlarges the pool beyond the budget; None: not known.
 

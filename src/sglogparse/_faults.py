@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._echoes import Role, role_of
-from sglogparse._launches import PHASES, first_line
+from sglogparse._launches import PHASES, first_line, once
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
@@ -95,15 +95,8 @@ class Fault:
         return self.exceptions[-1].splitlines()[0] if self.exceptions else "the exception is cut off"
 
 
+@once
 def faults(launch: Launch) -> list[Fault]:
-    """Return the faults of a launch in the order of their lines; found once, for all rules."""
-    if "faults" not in launch.memo:
-        launch.memo["faults"] = _faults(launch)
-    found: list[Fault] = launch.memo["faults"]
-    return found
-
-
-def _faults(launch: Launch) -> list[Fault]:
     """Return the faults of a launch in the order of their lines.
 
     A bare traceback, and a line of native code, count when nothing is served after them: one request's
@@ -180,6 +173,7 @@ def _in_teardown(fault: Fault) -> Fault:
     return replace(fault, role=Role.TEARDOWN, why="the server had been asked to stop")
 
 
+@once
 def stopped_at(launch: Launch) -> int | None:
     """Return the first line of an orderly shutdown (a signal, Ctrl+C); None when nobody asked for one."""
     frames = launch.frames
@@ -193,12 +187,14 @@ def stopped_at(launch: Launch) -> int | None:
     return min((first for frame in requests if (first := first_line(frame)) is not None), default=None)
 
 
+@once
 def last_served(launch: Launch) -> int:
     """Return the last line that shows the server at work; 0 when none does."""
     answered = launch.frames["http_access"].filter(pl.col("status") < 500)
     return max(_last_batch(launch), _last_line(answered), _last_line(launch.frames["ready"]))
 
 
+@once
 def _last_batch(launch: Launch) -> int:
     return max(_last_line(launch.frames[kind]) for kind in ("decode_batch", "prefill_batch"))
 
@@ -207,6 +203,7 @@ def _last_line(frame: pl.DataFrame) -> int:
     return 0 if frame.is_empty() else int(frame["line"][-1])
 
 
+@once
 def last_progress(launch: Launch) -> int:
     """Return the last line of a start-up event or of work; 0 when there is none."""
     lines = (_last_line(launch.frames[kind]) for _, kinds in PHASES for kind in kinds)
@@ -263,6 +260,7 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
     return sorted(lines)
 
 
+@once
 def _bare_ends(launch: Launch) -> list[int]:
     """Return exceptions without a stack after which a server that served says nothing more.
 
@@ -278,6 +276,7 @@ def _bare_ends(launch: Launch) -> list[int]:
     return [line for line, text in zip(found["line"], texts, strict=True) if role_of(text)[0] is Role.ROOT]
 
 
+@once
 def _refused(launch: Launch) -> list[int]:
     """Return the requests that failed in the server (5xx), when none has succeeded since."""
     access = launch.frames["http_access"]
@@ -286,6 +285,7 @@ def _refused(launch: Launch) -> list[int]:
     return failed if len(failed) >= _MANY_REFUSED else []
 
 
+@once
 def _free(launch: Launch) -> pl.DataFrame:
     """Return the lines that no event and no traceback takes."""
     kind = launch.lines["kind"]

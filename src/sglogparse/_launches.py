@@ -8,10 +8,10 @@ A value that is not in the log is absent (None), never a default. The rules see 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
@@ -21,6 +21,8 @@ from sglogparse._report import Evidence
 
 if TYPE_CHECKING:
     from sglogparse._log import Log
+
+_Derived = TypeVar("_Derived")
 
 #: Event -> phase it begins or belongs to, in the order of a start.
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -62,7 +64,7 @@ class Launch:
     args: Mapping[str, Any]
     #: the server_args line was cut: an argument that is missing may have been given
     args_cut: bool
-    #: what was derived of the launch once (rules share it), by its name
+    #: what was derived of the launch once (rules share it), by the function that derives it
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -77,13 +79,16 @@ class Launch:
 
     def evidence(self, line: int) -> Evidence:
         """Return a line as evidence."""
-        index = line - self.first_line
-        row = self.records.row(index, named=True)
-        return Evidence(self.path, line, row["rank"], row["text"], row["message"])
+        return self.evidences([line])[0]
 
     def evidences(self, lines: Iterable[int]) -> tuple[Evidence, ...]:
         """Return lines as evidence, in order, each once."""
-        return tuple(self.evidence(line) for line in sorted(set(lines)))
+        numbers = sorted(set(lines))
+        rows = self.records.select("rank", "text", "message")[[line - self.first_line for line in numbers]]
+        return tuple(
+            Evidence(self.path, line, rank, text, message)
+            for line, (rank, text, message) in zip(numbers, rows.iter_rows(), strict=True)
+        )
 
     def printed(self, kind: str, lines: Iterable[int]) -> list[dict[str, Any]]:
         """Return the fields of an event's lines digit for digit, with `line` and `rank`."""
@@ -161,6 +166,20 @@ class Launch:
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""
         return self.args.get(name)
+
+
+def once(derive: Callable[[Launch], _Derived]) -> Callable[[Launch], _Derived]:
+    """Make a function of a launch work once a launch: rules share what it returns, and must not change it."""
+
+    @wraps(derive)
+    def derived(launch: Launch) -> _Derived:
+        key = f"{derive.__module__}.{derive.__qualname__}"
+        if key not in launch.memo:
+            launch.memo[key] = derive(launch)
+        found: _Derived = launch.memo[key]
+        return found
+
+    return derived
 
 
 def first_line(frame: pl.DataFrame) -> int | None:

@@ -9,7 +9,7 @@ import polars as pl
 from sglogparse._causes import cause_of
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
-from sglogparse._launches import STANDS, Launch, first_line, on_ranks, rank_list, rank_spread
+from sglogparse._launches import STANDS, Launch, first_line, on_ranks, once, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
 #: Exit codes without a fault, or which somebody asked for: SIGTERM, SIGINT.
@@ -108,6 +108,7 @@ def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
     )
 
 
+@once
 def _exits(launch: Launch) -> pl.DataFrame:
     """Return the exit codes that the parent prints before it was asked to stop, and where they count.
 
