@@ -57,6 +57,11 @@ def test_an_http_answer_does_not_hide_a_dead_scheduler(diagnose):
         "Command exited with code 137",
         STAMP % (50, "")
         + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.",
+        STAMP
+        % (50, "")
+        + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
+        "tic start time: 08:00:50. last_heartbeat time: 08:00:20",
+        STAMP % (50, " TP1") + "Decode out of memory. Try to lower your batch size.",
     ],
 )
 def test_words_of_the_end_leave_a_server_that_served_undecided(diagnose, line):
@@ -94,3 +99,17 @@ def test_an_export_never_overwrites_its_log(tmp_path):
     done = CliRunner().invoke(main, ["export", str(path), "--frame", "lines", "-o", str(path)])
     assert done.exit_code == 2
     assert path.read_text() == f"{BATCH}\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Receive: obj=GenerateReqInput(rid='a1', http_worker_ipc=None, text='Why Segmentation fault?')",
+        "Finish: obj=GenerateReqInput(text='CUDA error'), out={'text': 'out of memory means'}",
+        '{"timestamp": "2025-04-02T08:00:50", "event": "request.received", "rid": "a1", '
+        '"obj": {"text": "NCCL error"}}',
+    ],
+)
+def test_what_clients_write_about_failures_is_none(diagnose, line):
+    found = diagnose(*SERVED, STAMP % (50, "") + line)
+    assert (found.outcome, found.cause, found.exit_code(), found.findings) == ("ready", "none", 0, ())
