@@ -58,6 +58,11 @@ def test_an_http_answer_does_not_hide_a_dead_scheduler(diagnose):
         "OSError: [Errno 28] No space left on device",
         STAMP % (50, "")
         + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.",
+        STAMP
+        % (50, "")
+        + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
+        "tic start time: 08:00:50. last_heartbeat time: 08:00:20",
+        STAMP % (50, " TP1") + "Decode out of memory. Try to lower your batch size.",
     ],
 )
 def test_words_of_the_end_leave_a_server_that_served_undecided(diagnose, line):
@@ -113,3 +118,17 @@ def test_a_port_in_use_ends_a_start(diagnose):
     taken = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use"
     found = diagnose(ARGS, "INFO:     Waiting for application startup.", taken)
     assert (found.outcome, found.cause, found.root.line) == ("crashed", "env.port_in_use", 3)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Receive: obj=GenerateReqInput(rid='a1', http_worker_ipc=None, text='Why Segmentation fault?')",
+        "Finish: obj=GenerateReqInput(text='CUDA error'), out={'text': 'out of memory means'}",
+        '{"timestamp": "2025-04-02T08:00:50", "event": "request.received", "rid": "a1", '
+        '"obj": {"text": "NCCL error"}}',
+    ],
+)
+def test_what_clients_write_about_failures_is_none(diagnose, line):
+    found = diagnose(*SERVED, STAMP % (50, "") + line)
+    assert (found.outcome, found.cause, found.exit_code(), found.findings) == ("ready", "none", 0, ())

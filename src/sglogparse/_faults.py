@@ -46,6 +46,31 @@ _HARMLESS = (
     r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR"
     r"|_(?:error|timeout|failed)\b|Killed process"
 )
+#: Events that report a failure of which no rule makes a fault: their words count as those of any other line.
+_REPORTS = (
+    "health_check_failed",
+    "encoder_health",
+    "http_error",
+    "stack_dump",
+    "pool_exhausted",
+    "nan_detected",
+    "kv_transfer_failed",
+    "room_failed",
+    "transfer_session",
+    "prefill_lost",
+    "bootstrap_failed",
+    "pd_warmup",
+    "role_switch",
+    "constraint_rejected",
+    "grammar_refused_token",
+    "answer_parse_failed",
+    "rpc_failed",
+    "retry_failed",
+    "hicache_storage",
+    "hicache_prefetch_failed",
+    "hicache_write_failed",
+    "hicache_load_failed",
+)
 _BEGIN = "Traceback (most recent call last)"
 #: How faulthandler begins the stack of a thread, and prints a frame.
 _DUMP = re.compile(r"\(most recent call first\)|\", line [0-9]+ in ")
@@ -287,8 +312,8 @@ def _refused(launch: Launch) -> list[int]:
 
 @once
 def _free(launch: Launch) -> pl.DataFrame:
-    """Return the lines that no event and no traceback takes."""
+    """Return the lines that no event and no traceback takes, and the events that only report a failure."""
     kind = launch.lines["kind"]
     return launch.records.select("line", "rank", "message", "headed").filter(
-        kind.is_null() | (kind == "message")
+        kind.is_null() | kind.is_in(["message", *_REPORTS])
     )

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from lark import Lark
 
 #: The grammar files that together define a line, in the order in which they are read.
-LINE_GRAMMARS = ("terminals.lark", "fields.lark", "header.lark", "wrappers.lark", "events.lark")
+LINE_GRAMMARS = (
+    "terminals.lark",
+    "fields.lark",
+    "header.lark",
+    "wrappers.lark",
+    "events.lark",
+    "serving_fields.lark",
+    "serving.lark",
+)
 
 Value = int | float | bool | str
 
