@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from lark import Lark
 
 #: The grammar files that together define a line, in the order in which they are read.
-LINE_GRAMMARS = ("terminals.lark", "fields.lark", "header.lark", "events.lark")
+LINE_GRAMMARS = (
+    "terminals.lark",
+    "fields.lark",
+    "header.lark",
+    "events.lark",
+    "startup_fields.lark",
+    "startup.lark",
+)
 
 Value = int | float | bool | str
 
