@@ -26,6 +26,8 @@ LINE_GRAMMARS = (
     "events.lark",
     "serving_fields.lark",
     "serving.lark",
+    "startup_fields.lark",
+    "startup.lark",
 )
 
 Value = int | float | bool | str
