@@ -311,8 +311,14 @@ def _restarts(own: Mapping[str, pl.DataFrame]) -> list[tuple[int, int]]:
     begins = pl.concat(
         [own[kind].select("line", "rank", "avail_mem").with_columns(kind=pl.lit(kind)) for kind in _BEGINS]
     ).sort("line")
-    before = pl.col("line").shift().over("rank").alias("before")
-    again = begins.with_columns(before).drop_nulls("before")
+    before = pl.col("line").shift().over("rank", "kind").alias("before")
+    # where a rank joins the process groups again, its weights are no news
+    known = pl.when(pl.col("kind") == _BEGINS[0]).then(pl.col("line"))
+    known = known.forward_fill().over("rank").alias("joined")
+    again = begins.with_columns(before, known).drop_nulls("before")
+    again = again.filter(
+        (pl.col("kind") == _BEGINS[0]) | ~(pl.col("joined") > pl.col("before")).fill_null(False)
+    )
     if again.is_empty():
         return []
     last = int(begins["line"][-1])
@@ -327,20 +333,20 @@ def _restarts(own: Mapping[str, pl.DataFrame]) -> list[tuple[int, int]]:
             *mine.select(pl.col("line").max()).to_series().drop_nulls(),
         ]
         died = deaths.to_frame().filter(within)["line"].to_list()
-        if shown or (died and _is_new(own, row, died[0])):
+        if shown or (died and _is_new(own, row)):
             proof = max([*shown, *died])
             out.add((int(begins.filter(pl.col("line") > proof)["line"][0]), proof))
     return sorted(out)
 
 
-def _is_new(own: Mapping[str, pl.DataFrame], again: Mapping[str, Any], died: int) -> bool:
+def _is_new(own: Mapping[str, pl.DataFrame], again: Mapping[str, Any]) -> bool:
     """Tell whether a rank that begins again after a death is a new process, and not its own draft worker."""
-    mine = pl.col("rank").eq_missing(again["rank"])
-    if own["load_weight_end"].filter(mine & (pl.col("line") < died)).is_empty():
+    mine, line = pl.col("rank").eq_missing(again["rank"]), again["line"]
+    if own["load_weight_end"].filter(mine & pl.col("line").is_between(again["before"], line)).is_empty():
         return True  # no draft worker begins before the weights are there
-    free = own["load_weight_begin"].filter(mine)
-    first = free.filter(pl.col("line") < died)["avail_mem"].drop_nulls()
-    then = free.filter(pl.col("line") > died)["avail_mem"].drop_nulls()
+    free = own["load_weight_begin"].filter(mine).drop_nulls("avail_mem")
+    first = free.filter(pl.col("line").is_between(again["before"], line, closed="left"))["avail_mem"]
+    then = free.filter(pl.col("line") >= line)["avail_mem"]
     return not first.is_empty() and not then.is_empty() and then[0] >= _AS_FREE * first[0]
 
 
