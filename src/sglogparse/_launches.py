@@ -249,12 +249,12 @@ def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
     for (before, one), (line, two) in pairwise(given.items()):
         if not _same_start(own, one, two, before, line):
             starts.append(line)
-    for line, proof in _restarts(own):
+    for line, before in _restarts(own):
         place = bisect_right(starts, line) - 1
         begun = starts[place]
         # of two servers that start at once in one file, what the first one says is no news of the second
         alone = place == 0 or _between(own, (*_ENDS, "traceback"), starts[place - 1], begun)
-        if begun < proof and alone:
+        if begun <= before and alone:
             insort(starts, line)
     return starts
 
@@ -303,7 +303,7 @@ def _without(args: Mapping[str, str], names: set[str]) -> dict[str, str]:
 
 
 def _restarts(own: Mapping[str, pl.DataFrame]) -> list[tuple[int, int]]:
-    """Return where ranks begin anew, as (line of the first one, line that shows the end of the start before).
+    """Return where ranks begin anew, as (line of the first one, line at which the rank had begun before).
 
     A rank that had begun begins again behind a line by which it had served, or behind the end of a process. A
     draft worker does so too when another rank has just died, but it finds far less memory free.
@@ -312,13 +312,11 @@ def _restarts(own: Mapping[str, pl.DataFrame]) -> list[tuple[int, int]]:
         [own[kind].select("line", "rank", "avail_mem").with_columns(kind=pl.lit(kind)) for kind in _BEGINS]
     ).sort("line")
     before = pl.col("line").shift().over("rank", "kind").alias("before")
-    # where a rank joins the process groups again, its weights are no news
-    known = pl.when(pl.col("kind") == _BEGINS[0]).then(pl.col("line"))
-    known = known.forward_fill().over("rank").alias("joined")
-    again = begins.with_columns(before, known).drop_nulls("before")
-    again = again.filter(
-        (pl.col("kind") == _BEGINS[0]) | ~(pl.col("joined") > pl.col("before")).fill_null(False)
-    )
+    dist = pl.col("kind") == _BEGINS[0]
+    joined = pl.when(dist).then(pl.col("line")).forward_fill().over("rank").alias("joined")
+    again = begins.with_columns(before, joined).drop_nulls("before")
+    # where a rank joins the process groups again, that it loads weights again is no news
+    again = again.filter(dist | (pl.col("joined") < pl.col("before")) | pl.col("joined").is_null())
     if again.is_empty():
         return []
     last = int(begins["line"][-1])
@@ -335,7 +333,7 @@ def _restarts(own: Mapping[str, pl.DataFrame]) -> list[tuple[int, int]]:
         died = deaths.to_frame().filter(within)["line"].to_list()
         if shown or (died and _is_new(own, row)):
             proof = max([*shown, *died])
-            out.add((int(begins.filter(pl.col("line") > proof)["line"][0]), proof))
+            out.add((int(begins.filter(pl.col("line") > proof)["line"][0]), row["before"]))
     return sorted(out)
 
 

@@ -204,8 +204,8 @@ def _read(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
     page.more(len(joined) - _JOBS, "joined launch")
     roles = {job.members[0][0]: job.role for job in diagnosis.jobs if job.role}
     if len(set(roles.values())) > 1:
-        parts = ", ".join(f"{names[file]} ({role})" for file, role in roles.items())
-        page.put(f"one deployment, its servers judged one by one: {parts}", "dim", rest="  ", most=_ROWS)
+        told = ", ".join(f"{names[file]} ({role})" for file, role in roles.items())
+        page.put(f"one deployment, its servers judged one by one: {told}", "dim", rest="  ", most=_ROWS)
     for limit in diagnosis.limits:
         page.put(f"limit: {limit}", "dim", rest="  ")
 
