@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -213,7 +214,8 @@ def clock_offset(reference: Launch, other: Launch) -> ClockOffset:
     evidence = tuple(
         line for _, here, there in anchors for line in (reference.evidence(here), other.evidence(there))
     )
-    words = [f"{what} (line {here} there, line {there} here)" for what, here, there in anchors]
+    mine, its = _short_names(other.path, reference.path)
+    words = [f"{what} ({mine}:{there}, {its}:{here})" for what, here, there in anchors]
     if max(found) - min(found) > 2 * _AT_ONCE:
         told = ", ".join(f"{word}: {_signed(seconds)}" for word, seconds in zip(words, found, strict=True))
         reason = f"lines that must be simultaneous disagree: {told}"
@@ -229,6 +231,11 @@ def clock_offset(reference: Launch, other: Launch) -> ClockOffset:
         return ClockOffset(other.path, reference.path, zone, "time zone", reason, evidence)
     reason = f"{_signed(found[0])}, no time zone, so a clock that is wrong, {rest}"
     return ClockOffset(other.path, reference.path, found[0], "clock", reason, evidence)
+
+
+def _short_names(one: str, two: str) -> tuple[str, str]:
+    names = PurePath(one).name or one, PurePath(two).name or two
+    return names if names[0] != names[1] else (one, two)
 
 
 def _signed(seconds: float) -> str:

@@ -94,14 +94,16 @@ def _timeline(parts: list[Launch], group: Group, gap: float, *, everything: bool
         readies += [float(ready[0]) + shift] if not ready.is_empty() else []
         if isinstance(until, float):
             untils.append(until + shift)
-        follows = pl.col("begin_s").shift(-1).over("rank")
-        last = pl.lit(until if isinstance(until, float) else None, dtype=pl.Float64)
-        # a phase whose end is not in the log went on to the next one, or to the last stamp
-        goes = pl.coalesce("end_s", pl.when(pl.col("end_line").is_null()).then(pl.coalesce(follows, last)))
+        # a phase without an end goes on to the last stamp, unless its rank or the server has gone further:
+        # then only the line is missing
+        open_still = pl.col("end_line").is_null() & pl.col("begin_line").shift(-1).over("rank").is_null()
+        last = pl.lit(until if isinstance(until, float) and part.serves is None else None, dtype=pl.Float64)
+        goes = pl.coalesce("end_s", pl.when(open_still).then(pl.max_horizontal(last, "begin_s")))
+        goes = pl.when(last.is_null()).then("end_s").otherwise(goes)
         rows.append(
             found.with_columns(
-                (pl.col("begin_s") + shift).alias("from_s"),
-                (pl.max_horizontal(goes, "begin_s") + shift).alias("until_s"),
+                (pl.coalesce("begin_s", pl.col("end_s") - pl.col("duration")) + shift).alias("from_s"),
+                (pl.coalesce(goes, pl.col("begin_s") + pl.col("duration")) + shift).alias("until_s"),
             )
         )
     return Timeline(
@@ -136,25 +138,20 @@ def _servers(parts: list[Launch], group: Group) -> dict[str, str]:
 
 
 def _slowest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Mark the rank that took longest for each phase of a start, if another one was faster.
+    """Mark the rank that took longest for each phase of a start, or several alike, if one was faster.
 
-    A phase without an end counts for as long as it is known to have gone on.
+    A phase without an end counts for as long as it is known to have gone on, if it has ended on another rank.
     """
     took = pl.coalesce("duration", pl.col("until_s") - pl.col("from_s"))
-    whole = (
-        rows.with_columns(took.alias("took"))
-        .filter(pl.col("phase").is_in(RANK_PHASES) & pl.col("took").is_not_null())
-        .group_by("phase", "file", "rank", maintain_order=True)
-        .agg(pl.col("took").sum(), pl.col("until_s").max())
-        .filter(pl.col("took").max().over("phase") > pl.col("took").min().over("phase"))
-        .sort("took", "until_s", descending=True, nulls_last=True, maintain_order=True)
-        .unique("phase", keep="first", maintain_order=True)
-        .select("phase", "file", "rank", pl.lit(True).alias("slowest"))
+    total = took.sum().over("phase", "file", "rank")
+    counts = pl.col("phase").is_in(RANK_PHASES) & took.is_not_null()
+    longest, shortest = (
+        pl.when(counts).then(total).max().over("phase"),
+        pl.when(counts).then(total).min().over("phase"),
     )
-    joined = rows.join(
-        whole, on=["phase", "file", "rank"], how="left", nulls_equal=True, maintain_order="left"
-    )
-    return joined.with_columns(pl.col("slowest").fill_null(False))
+    ended = pl.col("duration").is_not_null().any().over("phase")
+    slowest = counts & ended & (total == longest) & (longest > shortest)
+    return rows.with_columns(slowest.fill_null(False).alias("slowest"))
 
 
 # ------------------------------------------------------------------ gaps
@@ -235,7 +232,7 @@ def _long(rows: pl.DataFrame, least: float) -> pl.DataFrame:
 
 def _words(message: pl.Series) -> pl.Series:
     """Return the first words of messages, by which a person knows them: up to the figures."""
-    words = message.str.extract(r"^(.*?)(?:\. |\.?\s*$)").fill_null(message)
+    words = message.str.extract(r"^(.*?)(?:\. |\.*\s*$)").fill_null(message)
     words = words.str.replace(r"^server_args=.*", "server_args").str.strip_chars()
     long = words.str.len_chars() > _MOST_WORDS
     cut = words.str.head(_MOST_WORDS) + "..."

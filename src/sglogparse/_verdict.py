@@ -6,6 +6,7 @@ launches --> rules --> per launch: outcome + cause + root --> per job --> over a
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,12 @@ def diagnose(log: Log) -> Diagnosis:
         FileReport(one.path, one.lines, one.bytes, counts.get(index, 0), one.replaced_bytes, one.notes)
         for index, one in enumerate(log.files)
     )
-    limits = tuple(dict.fromkeys(limit for launch in launches for limit in _limits(launch)))
+    starts = Counter(launch.path for launch in launches)
+    limits = tuple(
+        dict.fromkeys(
+            limit for launch in launches for limit in _limits(launch, alone=starts[launch.path] == 1)
+        )
+    )
     jobs = tuple(_job([reports[one] for one in group.members], group) for group in groups)
     chief = _with_earlier(reports, groups) if reports else None
     return Diagnosis(files, tuple(reports), chief, limits, jobs)
@@ -228,7 +234,7 @@ def _uncapitalised(text: str) -> str:
     return text[0].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
-def _limits(launch: Launch) -> list[str]:
+def _limits(launch: Launch, *, alone: bool) -> list[str]:
     """Return what this log cannot show, and which line is missing for it."""
     out = []
     if launch.frames["server_args"].is_empty() and (launch.ranks or launch.reached):
@@ -237,7 +243,8 @@ def _limits(launch: Launch) -> list[str]:
         )
     elif launch.args_cut:
         out.append("the server_args line is cut: arguments behind the cut are not known")
-    if launch.lines.height < _FEW_LINES and launch.reached and "arguments" not in launch.reached:
+    few = alone and launch.lines.height < _FEW_LINES
+    if few and launch.reached and "arguments" not in launch.reached:
         count = "1 line" if launch.lines.height == 1 else f"{launch.lines.height} lines"
         out.append(
             f"{launch.path} has {count} only, as a grep leaves them: what came before and after is not known"

@@ -262,7 +262,8 @@ def _bars(
     until = timeline.until_s or 0.0
     left = max(map(cell_len, ["rank", *labels])) + 2
     room = width - left
-    rows = timeline.phases.drop_nulls(["from_s", "until_s"])
+    # of a phase whose end is missing and not to be guessed, the beginning is shown
+    rows = timeline.phases.drop_nulls("from_s").with_columns(pl.coalesce("until_s", "from_s"))
     if until <= 0 or rows.is_empty():
         yield "the stamps span no time: there are no bars", ""
         return
@@ -316,7 +317,7 @@ def _gap(row: dict[str, Any], names: dict[str, str], *, several: bool) -> str:
     if row["end_line"] is None:
         place = f"line {row['begin_line']} to the last stamp"
     bare = row["unstamped"]
-    between = f"; {bare} without a stamp {'is' if bare == 1 else 'are'} between" if bare else ""
+    between = f"; {bare} line{'' if bare == 1 else 's'} without a stamp between" if bare else ""
     text += f" ({names[row['file']] + ' ' if several else ''}{place}{between})"
     if row["ranks"] > 1:
         more = row["ranks"] - 1
