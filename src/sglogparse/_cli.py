@@ -144,6 +144,46 @@ def diagnose(
 
 
 @main.command()
+@_logs
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json", "csv"]),
+    default="text",
+    show_default=True,
+    help="For a person, for a program, or the phases as a table.",
+)
+@click.option(
+    "--gap",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True, max=1e9),
+    default=60,
+    show_default=True,
+    help="The shortest time without a line that is named.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show serving and shutdown too, not the start only.")
+@_show_secrets
+def timeline(
+    logs: tuple[str, ...], output_format: str, gap: float, everything: bool, show_secrets: bool
+) -> None:
+    """Show the phases of each rank, the slowest rank of each, and the gaps.
+
+    Nodes and ranks of one launch in several files are put on one axis, with the offset of their clocks.
+    """
+    from sglogparse._log import read_log
+    from sglogparse._timeline import read_timelines
+    from sglogparse.render.timeline import render_csv, render_json, render_text
+
+    found = read_timelines(read_log(logs), gap, everything=everything)
+    if output_format == "json":
+        _print(render_json(found, gap, show_secrets=show_secrets))
+    elif output_format == "csv":
+        _print(render_csv(found, show_secrets=show_secrets))
+    else:
+        width = min(_width(), 120)
+        _print(render_text(found, gap, width, _colour(), everything=everything, show_secrets=show_secrets))
+
+
+@main.command()
 @click.argument("logs", metavar="[LOG...]", nargs=-1, type=click.Path(path_type=str))
 @click.option(
     "--describe", metavar="FRAME", help="Print the columns of a frame with their types and meaning."

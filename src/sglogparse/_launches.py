@@ -1,6 +1,10 @@
 """From frames to launches: the starts of a server that a log holds, and the facts of each.
 
-    a launch = the lines from one server_args line (or the beginning of the file) to the next, in one file
+    a launch = the lines of one file from where a server starts (or the file begins) to the next start
+
+A server starts at its server_args line, and where ranks begin anew though they had served or had died. One
+start can print several server_args lines (a node each, a tokenizer worker each), and a draft worker begins
+like a rank does: neither is a launch of its own.
 
 A value that is not in the log is absent (None), never a default. The rules see launches and nothing else.
 """
@@ -8,9 +12,11 @@ A value that is not in the log is absent (None), never a default. The rules see 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
@@ -226,13 +232,20 @@ def _follows(before: str, after: str) -> bool:
     return 1 in steps and steps <= {0, 1}
 
 
+#: Arguments that differ between the nodes of one job: who it is, where it listens, what it draws by lot.
+NODE_ARGS = frozenset({"node_rank", "host", "port", "nccl_port", "random_seed"})
+#: A rank that finds this share of what it first had free is a new process, and no draft worker.
+_AS_FREE = 0.9
+
+
 def read_launches(log: Log) -> list[Launch]:
-    """Split a log into launches: a server_args line after the first begins the next one."""
-    edges: list[tuple[int, int]] = []  # (file, line) at which a launch begins; the last pair ends the log
-    starts = dict(log.frames["server_args"].group_by("file").agg("line").iter_rows())
-    for index, source in enumerate(log.files):
-        if source.lines:
-            edges += [(index, 1), *((index, line) for line in sorted(starts.get(index, []))[1:])]
+    """Split a log into launches, each line into exactly one."""
+    edges = [
+        (index, line)
+        for index, source in enumerate(log.files)
+        if source.lines
+        for line in _starts(index, log.frames)
+    ]
     keys = pl.Series([_key(*edge) for edge in edges] + [_key(len(log.files), 1)], dtype=pl.UInt64)
     cuts = {name: _cuts(frame, keys) for name, frame in log.frames.items()}
     rows = _cuts(log.lines, keys)
@@ -245,6 +258,113 @@ def read_launches(log: Log) -> list[Launch]:
         )
         for number, (file, _) in enumerate(edges)
     ]
+
+
+def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
+    """Return the lines at which the launches of a file begin: the first line, then each certain new start."""
+    own = {name: frame.filter(pl.col("file") == file) for name, frame in frames.items() if name in _TELLING}
+    given = _given(own)
+    starts = [1]
+    for (before, one), (line, two) in pairwise(given.items()):
+        if not _same_start(own, one, two, before, line):
+            starts.append(line)
+    for line, before in _restarts(own):
+        place = bisect_right(starts, line) - 1
+        begun = starts[place]
+        # of two servers that start at once in one file, what the first one says is no news of the second
+        alone = place == 0 or _between(own, (*_ENDS, "traceback"), starts[place - 1], begun)
+        if begun <= before and alone:
+            insort(starts, line)
+    return starts
+
+
+#: Events by which a rank begins, by which a server shows that its start is over, and by which a process ends.
+_BEGINS = ("dist_init_begin", "load_weight_begin")
+_DEATHS = ("sigquit", "process_exit")
+_BATCHES = ("decode_batch", "prefill_batch")
+_ENDS = (*_DEATHS, *_BATCHES, "ready", "sigterm", "exception_report")
+_TELLING = frozenset(
+    {*_BEGINS, *_ENDS, "dist_init_end", "load_weight_end", "server_args", "server_arg", "traceback"}
+)
+
+
+def _given(own: Mapping[str, pl.DataFrame]) -> dict[int, dict[str, str]]:
+    """Return the arguments of each server_args line of a file, as JSON by name, by its line."""
+    found: dict[int, dict[str, str]] = {line: {} for line in own["server_args"]["line"]}
+    for line, name, value in own["server_arg"].select("line", "name", "value").iter_rows():
+        found[line][name] = value
+    return found
+
+
+def _between(own: Mapping[str, pl.DataFrame], kinds: Iterable[str], after: int, before: int) -> bool:
+    within = pl.col("line").is_between(after, before, closed="none")
+    return any(not own[kind].filter(within).is_empty() for kind in kinds)
+
+
+def _same_start(
+    own: Mapping[str, pl.DataFrame], one: Mapping[str, str], two: Mapping[str, str], before: int, line: int
+) -> bool:
+    """Tell whether two server_args lines belong to one start: alike, and nothing begun or ended between them.
+
+    Nodes of one job wait for one another: until they have met, a second node's line is no second start.
+    """
+    drawn = {"node_rank", "random_seed"}
+    if not one or _without(one, drawn) != _without(two, drawn):
+        return False
+    if _between(own, (*_ENDS, "traceback"), before, line):
+        return False
+    nodes = one.get("node_rank") != two.get("node_rank") and one.get("dist_init_addr") not in (None, "null")
+    return not _between(own, ("dist_init_end",) if nodes else _BEGINS, before, line)
+
+
+def _without(args: Mapping[str, str], names: set[str]) -> dict[str, str]:
+    return {name: value for name, value in args.items() if name not in names}
+
+
+def _restarts(own: Mapping[str, pl.DataFrame]) -> list[tuple[int, int]]:
+    """Return where ranks begin anew, as (line of the first one, line at which the rank had begun before).
+
+    A rank that had begun begins again behind a line by which it had served, or behind the end of a process. A
+    draft worker does so too when another rank has just died, but it finds far less memory free.
+    """
+    begins = pl.concat(
+        [own[kind].select("line", "rank", "avail_mem").with_columns(kind=pl.lit(kind)) for kind in _BEGINS]
+    ).sort("line")
+    before = pl.col("line").shift().over("rank", "kind").alias("before")
+    dist = pl.col("kind") == _BEGINS[0]
+    joined = pl.when(dist).then(pl.col("line")).forward_fill().over("rank").alias("joined")
+    again = begins.with_columns(before, joined).drop_nulls("before")
+    # where a rank joins the process groups again, that it loads weights again is no news
+    again = again.filter(dist | (pl.col("joined") < pl.col("before")) | pl.col("joined").is_null())
+    if again.is_empty():
+        return []
+    last = int(begins["line"][-1])
+    batches = pl.concat([own[kind].filter(pl.col("line") < last).select("line", "rank") for kind in _BATCHES])
+    deaths = pl.concat([own[kind].select("line") for kind in _DEATHS])["line"].sort()
+    out: set[tuple[int, int]] = set()
+    for row in again.iter_rows(named=True):
+        within = pl.col("line").is_between(row["before"], row["line"], closed="none")
+        mine = batches.filter(within & pl.col("rank").eq_missing(row["rank"]))
+        shown = [
+            *own["ready"].filter(within)["line"],
+            *mine.select(pl.col("line").max()).to_series().drop_nulls(),
+        ]
+        died = deaths.to_frame().filter(within)["line"].to_list()
+        if shown or (died and _is_new(own, row)):
+            proof = max([*shown, *died])
+            out.add((int(begins.filter(pl.col("line") > proof)["line"][0]), row["before"]))
+    return sorted(out)
+
+
+def _is_new(own: Mapping[str, pl.DataFrame], again: Mapping[str, Any]) -> bool:
+    """Tell whether a rank that begins again after a death is a new process, and not its own draft worker."""
+    mine, line = pl.col("rank").eq_missing(again["rank"]), again["line"]
+    if own["load_weight_end"].filter(mine & pl.col("line").is_between(again["before"], line)).is_empty():
+        return True  # no draft worker begins before the weights are there
+    free = own["load_weight_begin"].filter(mine).drop_nulls("avail_mem")
+    first = free.filter(pl.col("line").is_between(again["before"], line, closed="left"))["avail_mem"]
+    then = free.filter(pl.col("line") >= line)["avail_mem"]
+    return not first.is_empty() and not then.is_empty() and then[0] >= _AS_FREE * first[0]
 
 
 def _key(file: int, line: int) -> int:
@@ -261,14 +381,14 @@ def _launch(
     path: str, lines: pl.DataFrame, records: pl.DataFrame, frames: Mapping[str, pl.DataFrame]
 ) -> Launch:
     reprs = frames["server_args"]["args_repr"]
+    given = frames["server_arg"]
+    # of several server_args lines of one start (one a node) the first speaks
+    given = given.filter(pl.col("line") == pl.col("line").min())
     return Launch(
         path=path,
         lines=lines,
         frames=frames,
         records=records,
-        args={
-            name: json.loads(value)
-            for name, value in frames["server_arg"].select("name", "value").iter_rows()
-        },
+        args={name: json.loads(value) for name, value in given.select("name", "value").iter_rows()},
         args_cut=not reprs.is_empty() and reprs[0][-1:] not in (")", "}"),
     )

@@ -163,6 +163,61 @@ class FileReport:
 
 
 @dataclass(frozen=True)
+class ClockOffset:
+    """By how much the clock of a file is ahead of another file's, and why that is thought."""
+
+    file: str
+    reference: str
+    #: s; None when nothing pins it
+    seconds: float | None
+    #: same clock, time zone, or clock (a wrong one); None when nothing pins it
+    kind: str | None
+    reason: str
+    #: the lines that must be simultaneous, of the reference and of the file in turn
+    evidence: tuple[Evidence, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {
+            "file": self.file,
+            "reference": self.reference,
+            "seconds": self.seconds,
+            "kind": self.kind,
+            "reason": self.reason,
+            "evidence": [one.as_dict() for one in self.evidence],
+        }
+
+
+@dataclass(frozen=True)
+class Job:
+    """One start of a server over all files that hold a part of it."""
+
+    #: of each part its file, first and last line
+    members: tuple[tuple[str, int, int], ...]
+    #: server (one file), nodes, ranks, or router
+    kind: str
+    #: prefill, decode or router; None for a server that does all
+    role: str | None
+    #: why the parts are one job, or why a part stands alone
+    reason: str
+    outcome: Outcome
+    offsets: tuple[ClockOffset, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {
+            "members": [
+                {"file": file, "first_line": first, "last_line": last} for file, first, last in self.members
+            ],
+            "kind": self.kind,
+            "role": self.role,
+            "reason": self.reason,
+            "outcome": self.outcome.value,
+            "offsets": [one.as_dict() for one in self.offsets],
+        }
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """The verdict on a log, with all that supports it."""
 
@@ -172,6 +227,8 @@ class Diagnosis:
     chief: LaunchReport | None
     #: what the log cannot show, in words
     limits: tuple[str, ...]
+    #: the launches grouped over files: nodes and ranks of one job together
+    jobs: tuple[Job, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -222,4 +279,5 @@ class Diagnosis:
             "launches": [one.as_dict() for one in self.launches],
             "findings": [one.as_dict() for one in self.findings],
             "limits": list(self.limits),
+            "jobs": [one.as_dict() for one in self.jobs],
         }

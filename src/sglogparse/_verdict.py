@@ -1,20 +1,22 @@
 """From findings to a verdict: outcome, cause, first fault, what to change, and what the log cannot show.
 
-launches --> rules --> per launch: outcome + cause + root --> over all launches: the one that counts
+launches --> rules --> per launch: outcome + cause + root --> per job --> over all jobs: the one that counts
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sglogparse._causes import CAUSE_TITLES
 from sglogparse._damage import damage, newest_first
+from sglogparse._deployment import Group, read_groups
 from sglogparse._faults import stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, read_launches
 from sglogparse._release import version_window
-from sglogparse._report import Diagnosis, FileReport, Finding, LaunchReport, Outcome, Severity
+from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._vitals import vitals
 from sglogparse.rules import RULES
 
@@ -35,16 +37,63 @@ _PRECEDENCE = (
 def diagnose(log: Log) -> Diagnosis:
     """Judge a log."""
     launches = read_launches(log)
-    reports = [_judge(launch) for launch in launches]
+    groups = read_groups(launches)
+    reports = _together([_judge(launch) for launch in launches], groups)
     counts = dict(log.unparsed.group_by("file").len().iter_rows())
     files = tuple(
         FileReport(one.path, one.lines, one.bytes, counts.get(index, 0), one.replaced_bytes, one.notes)
         for index, one in enumerate(log.files)
     )
+    starts = Counter(launch.path for launch in launches)
     upside_down = {log.files[index].path for index in newest_first(log)}
     reports = [_undecided(one) if one.file in upside_down else one for one in reports]
-    limits = tuple(dict.fromkeys([*damage(log), *(one for launch in launches for one in _limits(launch))]))
-    return Diagnosis(files, tuple(reports), _with_earlier(reports) if reports else None, limits)
+    limited = [one for launch in launches for one in _limits(launch, alone=starts[launch.path] == 1)]
+    limits = tuple(dict.fromkeys([*damage(log), *limited]))
+    jobs = tuple(_job([reports[one] for one in group.members], group) for group in groups)
+    chief = _with_earlier(reports, groups) if reports else None
+    return Diagnosis(files, tuple(reports), chief, limits, jobs)
+
+
+#: Which outcome of the parts of one job is the job's: the worst that is certain.
+_CERTAIN = (
+    Outcome.CRASHED,
+    Outcome.HUNG,
+    Outcome.STOPPED,
+    Outcome.READY,
+    Outcome.STARTING,
+    Outcome.UNKNOWN,
+)
+#: How far a part must have come for the readiness of the whole to be its own.
+_UP = ("memory pools", "capacity known", "warm-up", "serving")
+
+
+def _together(reports: list[LaunchReport], groups: list[Group]) -> list[LaunchReport]:
+    """Return the reports with what the parts of a job say of one another: only one of them prints ready.
+
+    The first node answers its warm-up with all ranks, so the others serve by then.
+    """
+    out = list(reports)
+    for group in groups:
+        parts = [reports[one] for one in group.members]
+        if not any(
+            one.outcome in (Outcome.READY, Outcome.STOPPED) and "ready" in one.phases for one in parts
+        ):
+            continue
+        first = parts[0].file if "ready" in parts[0].phases else "another file"
+        for number, part in zip(group.members, parts, strict=True):
+            if part.outcome is Outcome.STARTING and part.phase in _UP:
+                said = f"ready: {first} shows that this launch serves, and this part of it shows no fault"
+                out[number] = replace(part, outcome=Outcome.READY, headline=said)
+    return out
+
+
+def _job(parts: list[LaunchReport], group: Group) -> Job:
+    members = tuple((one.file, one.first_line, one.last_line) for one in parts)
+    return Job(members, group.kind, group.role, group.reason, _worst(parts).outcome, group.offsets)
+
+
+def _worst(parts: list[LaunchReport]) -> LaunchReport:
+    return min(parts, key=lambda one: _CERTAIN.index(one.outcome))
 
 
 def _undecided(report: LaunchReport) -> LaunchReport:
@@ -71,26 +120,34 @@ _FEW_LINES = 20
 _WEAK = ("unknown", "process.killed", "dist.peer_lost")
 
 
-def _chief(reports: list[LaunchReport]) -> LaunchReport:
-    """Return the launch that speaks for the log: of each file the last one, of the files the worst.
+def _chief(reports: list[LaunchReport], groups: list[Group]) -> LaunchReport:
+    """Return the launch that speaks for the log: of each file the last one, of the jobs the worst.
 
-    Among files that ended alike, one that names a cause of its own comes first, then the earliest fault.
+    Of a job speaks the part whose outcome is the job's. Among those that ended alike, one that names a cause
+    of its own comes first, then the earliest fault, by the clock of the job's first file.
     """
-    last = {report.file: report for report in reports}
-    return min(
-        last.values(),
-        key=lambda one: (
-            _PRECEDENCE.index(one.outcome),
-            one.cause in _WEAK,
-            one.fault_time is None,
-            one.fault_time or dt.datetime.min,
-        ),
-    )
+    last = {report.file: number for number, report in enumerate(reports)}
+    ranked = []
+    for group in groups:
+        members = [one for one in group.members if one in last.values()]
+        if not members:
+            continue
+        outcome = _worst([reports[one] for one in members]).outcome
+        for number in members:
+            report = reports[number]
+            if report.outcome is not outcome:
+                continue
+            ahead = dt.timedelta(seconds=group.offset_of(report.file))
+            time = report.fault_time - ahead if report.fault_time else dt.datetime.min
+            weak = report.cause in _WEAK
+            rank = (_PRECEDENCE.index(outcome), weak, report.fault_time is None, time, number)
+            ranked.append((rank, report))
+    return min(ranked, key=lambda one: one[0])[1]
 
 
-def _with_earlier(reports: list[LaunchReport]) -> LaunchReport:
+def _with_earlier(reports: list[LaunchReport], groups: list[Group]) -> LaunchReport:
     """Return the launch that speaks for the log, and say of a good one which launch failed before it."""
-    chief = _chief(reports)
+    chief = _chief(reports, groups)
     failed = [one for one in reports if one.outcome in (Outcome.CRASHED, Outcome.HUNG)]
     if chief in failed or not failed:
         return chief
@@ -193,7 +250,7 @@ def _uncapitalised(text: str) -> str:
     return text[0].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
-def _limits(launch: Launch) -> list[str]:
+def _limits(launch: Launch, *, alone: bool) -> list[str]:
     """Return what this log cannot show, and which line is missing for it."""
     out = []
     if launch.frames["server_args"].is_empty() and (launch.ranks or launch.reached):
@@ -202,7 +259,8 @@ def _limits(launch: Launch) -> list[str]:
         )
     elif launch.args_cut:
         out.append("the server_args line is cut: arguments behind the cut are not known")
-    if launch.lines.height < _FEW_LINES and launch.reached and "arguments" not in launch.reached:
+    few = alone and launch.lines.height < _FEW_LINES
+    if few and launch.reached and "arguments" not in launch.reached:
         count = "1 line" if launch.lines.height == 1 else f"{launch.lines.height} lines"
         out.append(
             f"{launch.path} has {count} only, as a grep leaves them: what came before and after is not known"

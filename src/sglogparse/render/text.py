@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sglogparse._launches import rank_spread
-from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, LaunchReport, Outcome, Severity
+from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
 from sglogparse._vitals import span
 from sglogparse.render._wrap import wrap
@@ -42,6 +42,7 @@ _PROOFS = 3
 _FINDINGS = 5
 _LAUNCHES = 5
 _FILES = 8
+_JOBS = 3
 #: How many lines of the terminal a text from the log may take.
 _ROWS = 4
 
@@ -197,8 +198,28 @@ def _read(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
         for note in file.notes:
             page.put(f"note: {note}", "dim", rest="  ")
     page.more(len(diagnosis.files) - _FILES, "file")
+    joined = [job for job in diagnosis.jobs if len(job.members) > 1]
+    for job in joined[-_JOBS:]:
+        page.put(f"joined: {_joined(job, names)}", "dim", rest="  ", most=2 * _ROWS)
+    page.more(len(joined) - _JOBS, "joined launch")
+    roles = {job.members[0][0]: job.role for job in diagnosis.jobs if job.role}
+    if len(set(roles.values())) > 1:
+        told = ", ".join(f"{names[file]} ({role})" for file, role in roles.items())
+        page.put(f"one deployment, its servers judged one by one: {told}", "dim", rest="  ", most=_ROWS)
     for limit in diagnosis.limits:
         page.put(f"limit: {limit}", "dim", rest="  ")
+
+
+def _joined(job: Job, names: dict[str, str]) -> str:
+    """Say which files are one launch, why, and how their clocks differ."""
+    parts = [f"{', '.join(names[file] for file, _, _ in job.members)} ({job.reason})"]
+    parts += [
+        f"clock of {names[one.file]} against {names[one.reference]}: "
+        + ("not known, " if one.seconds is None else "")
+        + one.reason
+        for one in job.offsets
+    ]
+    return "; ".join(parts)
 
 
 def _count(number: int, what: str) -> str:
