@@ -74,6 +74,12 @@ def samples() -> dict[str, tuple[Sample, ...]]:
     }
 
 
+@cache
+def rule_names(file: str) -> tuple[str, ...]:
+    """Return the event rules of a grammar file, in its order: those that have a sample line."""
+    return tuple(name for name, (_, found) in _annotations(grammar_text(file)).items() if found)
+
+
 def docs_of(text: str) -> dict[str, str]:
     """Return the documentation that a grammar's text gives its rules and terminals."""
     return {name: " ".join(lines) for name, (lines, _) in _annotations(text).items() if lines}

@@ -23,6 +23,7 @@ import polars as pl
 
 from sglogparse._compiler import compiled_plan
 from sglogparse._events import printed
+from sglogparse._grammar import rule_names
 from sglogparse._report import Evidence
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _Derived = TypeVar("_Derived")
 #: Event -> phase it begins or belongs to, in the order of a start.
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("arguments", ("server_args",)),
+    ("set-up", rule_names("startup.lark")),
     ("distributed set-up", ("dist_init_begin", "dist_init_end")),
     ("weight loading", ("load_weight_begin",)),
     ("KV cache set-up", ("load_weight_end", "profile_max_num_token", "max_total_tokens_capped", "kv_cache")),
@@ -46,6 +48,7 @@ PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
 #: Where a server stands after the last event of a phase, in words.
 STANDS = {
     "arguments": "at the very start",
+    "set-up": "during its set-up",
     "distributed set-up": "during distributed set-up",
     "weight loading": "during weight loading",
     "KV cache set-up": "during KV cache set-up",
@@ -162,6 +165,8 @@ class Launch:
         """Return the first line behind a line that shows readiness."""
         answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
+        if not line:  # only a server that serves can lose a request, or finish one
+            frames += [self.frames["kv_transfer_failed"], self.frames["request_finished"]]
         lines = [
             first
             for frame in (*frames, answered)

@@ -67,6 +67,8 @@ class Finding:
     ranks: tuple[str, ...] = ()
     #: the line that is the fault itself, when the finding is about a fault that ended the server
     root: Evidence | None = None
+    #: whether that fault ends the server; else it goes on, and an error of it is one of its requests
+    fatal: bool = True
     #: the phase in which the fault came, where the fault itself tells (its stack)
     phase: str | None = None
     #: how precisely it names the cause: of findings about one fault the highest speaks

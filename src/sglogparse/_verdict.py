@@ -165,7 +165,7 @@ def _judge(launch: Launch) -> LaunchReport:
         (finding for rule in RULES for finding in rule(launch)),
         key=lambda one: (one.severity.rank, -one.weight, order[one.code]),
     )
-    fault = [one for one in findings if one.root is not None and one.severity is Severity.ERROR]
+    fault = [one for one in findings if one.root and one.fatal and one.severity is Severity.ERROR]
     outcome = _outcome(launch, fault)
     chief = fault[0] if fault else next((one for one in findings if one.severity is Severity.ERROR), None)
     chief = chief or next((one for one in findings if one.severity is Severity.WARNING and one.cause), None)

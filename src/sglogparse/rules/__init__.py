@@ -18,6 +18,7 @@ from sglogparse._report import Finding
 from sglogparse.rules.graph_capture_failed import graph_capture_failed
 from sglogparse.rules.instrumentation import instrumentation
 from sglogparse.rules.kv_pool_full import kv_pool_full
+from sglogparse.rules.kv_transfer_failed import kv_transfer_failed
 from sglogparse.rules.negative_budget_yet_allocated import negative_budget_yet_allocated
 from sglogparse.rules.negative_kv_budget import negative_kv_budget
 from sglogparse.rules.never_ready import never_ready
@@ -65,6 +66,7 @@ RULES: tuple[Rule, ...] = (
     Rule("P001", process_died, "0.1.0"),
     Rule("P002", never_ready, "0.1.0"),
     Rule("H001", watchdog_fired, "0.1.0"),
+    Rule("T001", kv_transfer_failed, "0.2.0"),
     Rule("E001", silent_ranks, "0.1.0"),
     Rule("E002", instrumentation, "0.1.0"),
     Rule("E003", unexplained_failures, "0.1.0"),
