@@ -78,30 +78,31 @@ def kind_type(plan: Plan) -> pl.Enum:
 
 def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan], pl.Series]]:
     """Yield the rows that share their candidate rules; rows without a candidate are left out."""
-    heads = messages.str.head(_HEAD).alias("head")
+    heads = messages.str.head(_HEAD).to_frame("head").with_row_index("row").group_by("head").agg("row")
+    # one look-up a length of prefix, however many rules there are
     candidates = [
-        pl.when(_has_head(event)).then(pl.lit(str(index))).alias(event.name)
-        for index, event in enumerate(plan.events)
+        pl.col("head")
+        .str.head(length)
+        .replace_strict(list(rules), list(rules.values()), default=None, return_dtype=pl.String)
+        .alias(str(length))
+        for length, rules in _prefixes(plan).items()
     ]
-    table = (
-        heads.to_frame()
-        .with_row_index("row")
-        .group_by("head")
-        .agg("row")
-        .with_columns(pl.concat_str(candidates, separator=",", ignore_nulls=True).alias("bucket"))
-        .filter(pl.col("bucket") != "")
-    )
+    table = heads.with_columns(
+        pl.concat_str(candidates, separator=",", ignore_nulls=True).alias("bucket")
+    ).filter(pl.col("bucket") != "")
     for (bucket,), part in table.partition_by("bucket", as_dict=True).items():
         rows = part["row"][0] if part.height == 1 else part["row"].explode().sort()
-        yield [plan.events[int(index)] for index in str(bucket).split(",")], rows
+        yield [plan.events[index] for index in sorted(set(map(int, str(bucket).split(","))))], rows
 
 
-def _has_head(event: EventPlan) -> pl.Expr:
-    head = pl.col("head")
-    prefixes = dict.fromkeys(prefix[:_HEAD] for wording in event.wordings for prefix in wording.prefixes)
-    return pl.any_horizontal(
-        [head == prefix if len(prefix) == _HEAD else head.str.starts_with(prefix) for prefix in prefixes]
-    )
+def _prefixes(plan: Plan) -> dict[int, dict[str, str]]:
+    """Return, by their length, the heads with which wordings start, each with the indices of its rules."""
+    found: dict[int, dict[str, str]] = {}
+    for index, event in enumerate(plan.events):
+        for prefix in dict.fromkeys(prefix[:_HEAD] for one in event.wordings for prefix in one.prefixes):
+            rules = found.setdefault(len(prefix), {})
+            rules[prefix] = f"{rules[prefix]},{index}" if prefix in rules else str(index)
+    return found
 
 
 def _taken(left: pl.DataFrame, event: EventPlan) -> tuple[list[pl.DataFrame], pl.DataFrame]:
