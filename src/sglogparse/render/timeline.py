@@ -48,6 +48,12 @@ _LETTERS = {
     "serving": "s",
     "shutdown": "x",
 }
+#: What stands beside a duration, and what it means.
+_MARKS = {
+    "*": "the slowest rank of the phase",
+    ">": "at least: the line that ends it is missing",
+    "?": "the log does not tell",
+}
 #: How many ranks and gaps are shown; csv and json have all.
 _RANKS = 16
 _GAPS = 8
@@ -76,7 +82,7 @@ def render_text(
         for line, style in _job(timeline, gap, names, width, clean, everything=everything):
             page.append(f"{line.rstrip()}\n", style)
     if not timelines:
-        page.append("the log is empty: there is no timeline")
+        page.append("the log is empty: no timeline")
     console = Console(
         file=(file := io.StringIO()),
         force_terminal=colour,
@@ -213,12 +219,9 @@ def _table(
                 row = "".join(f"  {text:>{wide}}" for text, wide in zip(texts, sizes, strict=True))
                 yield label + " " * (left - cell_len(label)) + row, "bold" if "*" in row else ""
     marks = "".join(cells.values())
-    if "*" in marks:
-        yield "* the slowest rank of the phase", "dim"
-    if ">" in marks:
-        yield "> at least: the line that ends it is missing", "dim"
-    if "?" in marks:
-        yield "? the log does not tell", "dim"
+    for mark, meaning in _MARKS.items():
+        if mark in marks:
+            yield from ((line, "dim") for line in wrap(f"{mark} {meaning}", width, rest="  "))
 
 
 def _cells(timeline: Timeline) -> dict[tuple[str, str | None, str], str]:
@@ -265,7 +268,7 @@ def _bars(
     # of a phase whose end is missing and not to be guessed, the beginning is shown
     rows = timeline.phases.drop_nulls("from_s").with_columns(pl.coalesce("until_s", "from_s"))
     if until <= 0 or rows.is_empty():
-        yield "the stamps span no time: there are no bars", ""
+        yield "the stamps span no time: no bars", ""
         return
     end = span(until)
     yield " " * left + "0 s" + end.rjust(room - 3), "dim"
