@@ -133,7 +133,7 @@ def test_a_log_without_a_start_gets_a_short_answer(run, text, said):
 def test_secrets_in_names_and_gaps_are_masked(run):
     lines = [
         "[2026-04-09 08:00:00] Init torch distributed begin.",
-        "[2026-04-09 08:00:01] fetched with api_key=sk-abcdefgh12345678",
+        "[2026-04-09 08:00:01] fetched with sk-abcdefgh12345678",
         "[2026-04-09 08:09:00] Init torch distributed ends. mem usage=0.30 GB",
     ]
     text = "\n".join(lines) + "\n"
@@ -219,13 +219,25 @@ def test_the_words_of_a_line_are_what_a_person_knows_it_by(tmp_path):
     texts = (
         "server_args=ServerArgs(model_path='/m')",
         "x" * 200,
-        "Using default config",
+        "Decode batch, #running-req: 4",
+        "Capture cuda graph bs [1, 2, 4]",
+        "INFO:     Started server process [71]",
         "Wait..",
         "a. b. c",
+        "[x] y",
     )
     lines = [f"[2026-04-09 08:0{n}:00] {text}" for n, text in enumerate((*texts, "end"))]
     words = [row[1] for row in sorted(found(tmp_path, 1, *lines), key=lambda row: row[2])]
-    assert words == ["server_args", "x" * 48 + "...", "Using default config", "Wait", "a"]
+    assert words == [
+        "server_args",
+        "x" * 48 + "...",
+        "Decode batch",
+        "Capture cuda graph bs",
+        "INFO:     Started server process",
+        "Wait",
+        "a",
+        "[x] y",
+    ]
 
 
 # ------------------------------------------------------------------ marks

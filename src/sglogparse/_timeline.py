@@ -232,8 +232,8 @@ def _long(rows: pl.DataFrame, least: float) -> pl.DataFrame:
 
 def _words(message: pl.Series) -> pl.Series:
     """Return the first words of messages, by which a person knows them: up to the figures."""
-    words = message.str.extract(r"^(.*?)(?:\. |\.*\s*$)").fill_null(message)
-    words = words.str.replace(r"^server_args=.*", "server_args").str.strip_chars()
+    words = message.str.extract(r"^(.*?)(?:[.,;] |\s*[\[({=]|\.*\s*$)").fill_null("").str.strip_chars()
+    words = words.zip_with(words != "", message.str.strip_chars())
     long = words.str.len_chars() > _MOST_WORDS
     cut = words.str.head(_MOST_WORDS) + "..."
     return cut.zip_with(long, words)
