@@ -227,7 +227,8 @@ def test_the_words_of_a_line_are_what_a_person_knows_it_by(tmp_path):
         "[x] y",
     )
     lines = [f"[2026-04-09 08:0{n}:00] {text}" for n, text in enumerate((*texts, "end"))]
-    words = [row[1] for row in sorted(found(tmp_path, 1, *lines), key=lambda row: row[2])]
+    rows = found(tmp_path, 1, *lines, everything=True)
+    words = [row[1] for row in sorted(rows, key=lambda row: row[2])]
     assert words == [
         "server_args",
         "x" * 48 + "...",
@@ -259,6 +260,20 @@ def test_a_rank_that_has_not_ended_what_another_has_is_the_slowest(tmp_path):
     )
     assert re.search(r"^TP0 +20s$", text, re.MULTILINE)
     assert re.search(r"^TP1 +>50s\*$", text, re.MULTILINE)
+
+
+def test_of_a_phase_that_ranks_leave_together_the_last_to_come_is_marked(tmp_path):
+    lines = [f"[2026-04-09 08:00:{second:02} TP{rank}] {BEGIN}" for rank, second in enumerate((0, 1, 30))]
+    lines += [
+        f"[2026-04-09 08:00:40 TP{rank}] Init torch distributed ends. mem usage=0.30 GB" for rank in range(3)
+    ]
+    text = text_of(tmp_path, *lines)
+    assert [line.split() for line in text.split("\n")[3:6]] == [
+        ["TP0", "40s"],
+        ["TP1", "39s"],
+        ["TP2", "10s!"],
+    ]
+    assert "*" not in text
 
 
 def test_what_the_server_has_passed_is_not_said_to_go_on(tmp_path):

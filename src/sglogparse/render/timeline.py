@@ -51,6 +51,7 @@ _LETTERS = {
 #: What stands beside a duration, and what it means.
 _MARKS = {
     "*": "the slowest rank of the phase",
+    "!": "the last to come: the others waited for it, and all left together",
     ">": "at least: the line that ends it is missing",
     "?": "the log does not tell",
 }
@@ -175,8 +176,8 @@ def _names(timelines: Sequence[Timeline]) -> dict[str, str]:
 
 def _shown(timeline: Timeline) -> tuple[list[tuple[str, str | None]], int]:
     """Return the ranks that are shown, in order, and how many are not: first the slowest."""
-    rows = timeline.phases.select("file", "rank", "slowest")
-    found = rows.group_by("file", "rank", maintain_order=True).agg(pl.col("slowest").any())
+    rows = timeline.phases.group_by("file", "rank", maintain_order=True)
+    found = rows.agg((pl.col("slowest") | pl.col("last")).any())
     order = {file: number for number, (file, _, _) in enumerate(timeline.members)}
     every = sorted(
         found.iter_rows(),
@@ -217,7 +218,8 @@ def _table(
             texts = [cells.get((file, rank, name), "") for name in block]
             if any(texts):
                 row = "".join(f"  {text:>{wide}}" for text, wide in zip(texts, sizes, strict=True))
-                yield label + " " * (left - cell_len(label)) + row, "bold" if "*" in row else ""
+                marked = "*" in row or "!" in row
+                yield label + " " * (left - cell_len(label)) + row, "bold" if marked else ""
     marks = "".join(cells.values())
     for mark, meaning in _MARKS.items():
         if mark in marks:
@@ -233,11 +235,12 @@ def _cells(timeline: Timeline) -> dict[tuple[str, str | None, str], str]:
         pl.coalesce("duration", least).is_not_null().any().alias("some"),
         known.all().alias("whole"),
         pl.col("slowest").any(),
+        pl.col("last").any(),
     )
     out = {}
-    for file, rank, phase, took, some, whole, slowest in rows.iter_rows():
+    for file, rank, phase, took, some, whole, slowest, last in rows.iter_rows():
         text = ("" if whole else ">") + _short(took) if some else "?"
-        out[(file, rank, phase)] = text + ("*" if slowest else "")
+        out[(file, rank, phase)] = text + ("*" if slowest else "!" if last else "")
     return out
 
 
