@@ -28,7 +28,7 @@ CRASHED = FIXTURES / "baseline_debug_nocar.log"
 GREP = FIXTURES / "baseline_debug_nocar_grep.log"
 CONTRADICTION = FIXTURES / "negative_budget_with_kv.log"
 USER_CASES = (CLEAN, CRASHED, GREP, CONTRADICTION)
-COMMANDS = ("diagnose", "frames", "export", "query", "explain", "rules")
+COMMANDS = ("diagnose", "timeline", "frames", "export", "query", "explain", "rules")
 
 #: A log that says nothing about how the server fared, and no fault either.
 SILENT = (
@@ -111,7 +111,9 @@ def test_exit_zero_is_for_findings_and_not_for_failures(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [["diagnose"], ["frames"], ["query"], ["export", "-o", "out"]], ids=lambda one: one[0]
+    "command",
+    [["diagnose"], ["timeline"], ["frames"], ["query"], ["export", "-o", "out"]],
+    ids=lambda one: one[0],
 )
 def test_a_log_that_cannot_be_read_is_said_on_one_line(run, tmp_path, command):
     tail = ["select 1"] if command == ["query"] else []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shutil
 import sys
@@ -173,6 +174,8 @@ def timeline(
     from sglogparse._timeline import read_timelines
     from sglogparse.render.timeline import render_csv, render_json, render_text
 
+    if math.isnan(gap):
+        raise click.BadParameter("--gap must be a number of seconds")
     found = read_timelines(read_log(logs), gap, everything=everything)
     if output_format == "json":
         _print(render_json(found, gap, show_secrets=show_secrets))

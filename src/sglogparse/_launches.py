@@ -267,7 +267,13 @@ def read_launches(log: Log) -> list[Launch]:
 
 def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
     """Return the lines at which the launches of a file begin: the first line, then each certain new start."""
-    own = {name: frame.filter(pl.col("file") == file) for name, frame in frames.items() if name in _TELLING}
+    own = {
+        name: frame.select(column for column in _COLUMNS if column in frame.columns).filter(
+            pl.col("file") == file
+        )
+        for name, frame in frames.items()
+        if name in _TELLING
+    }
     given = _given(own)
     starts = [1]
     for (before, one), (line, two) in pairwise(given.items()):
@@ -291,6 +297,7 @@ _ENDS = (*_DEATHS, *_BATCHES, "ready", "sigterm", "exception_report")
 _TELLING = frozenset(
     {*_BEGINS, *_ENDS, "dist_init_end", "load_weight_end", "server_args", "server_arg", "traceback"}
 )
+_COLUMNS = ("file", "line", "rank", "avail_mem", "name", "value")
 
 
 def _given(own: Mapping[str, pl.DataFrame]) -> dict[int, dict[str, str]]:

@@ -29,6 +29,7 @@ TIMELINE_SCHEMA: dict[str, pl.DataType] = {
     "from_s": pl.Float64(),
     "until_s": pl.Float64(),
     "slowest": pl.Boolean(),
+    "last": pl.Boolean(),
 }
 GAP_SCHEMA: dict[str, pl.DataType] = {
     "file": pl.String(),
@@ -41,6 +42,8 @@ GAP_SCHEMA: dict[str, pl.DataType] = {
     "seconds": pl.Float64(),
     "unstamped": pl.UInt32(),
 }
+#: How far apart the ends of a phase are when the ranks leave it together, s.
+_TOGETHER = 2.0
 #: How much of a line names it.
 _MOST_WORDS = 48
 
@@ -114,7 +117,7 @@ def _timeline(parts: list[Launch], group: Group, gap: float, *, everything: bool
         begin=begin,
         ready_s=min(readies, default=None),
         until_s=max(untils, default=None),
-        phases=_slowest(pl.concat(rows)).select(TIMELINE_SCHEMA.keys()),
+        phases=_marked(pl.concat(rows)).select(TIMELINE_SCHEMA.keys()),
         gaps=pl.concat([gaps(part, gap, everything=everything) for part in parts]),
     )
 
@@ -137,21 +140,30 @@ def _servers(parts: list[Launch], group: Group) -> dict[str, str]:
     return {part.path: "server" if len(parts) == 1 else f"server {n}" for n, part in enumerate(parts)}
 
 
-def _slowest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Mark the rank that took longest for each phase of a start, or several alike, if one was faster.
+def _marked(rows: pl.DataFrame) -> pl.DataFrame:
+    """Mark what the start waited for in each phase: the slowest rank (or several alike), or the last to come.
 
-    A phase without an end counts for as long as it is known to have gone on, if it has ended on another rank.
+    Ranks leave some phases together, having waited for one another: there it is not the longest time that
+    tells, but who began last. A phase without an end counts for as long as it is known to have gone on, if it
+    has ended on another rank.
     """
+    mine = ("phase", "file", "rank")
     took = pl.coalesce("duration", pl.col("until_s") - pl.col("from_s"))
-    total = took.sum().over("phase", "file", "rank")
     counts = pl.col("phase").is_in(RANK_PHASES) & took.is_not_null()
-    longest, shortest = (
-        pl.when(counts).then(total).max().over("phase"),
-        pl.when(counts).then(total).min().over("phase"),
-    )
-    ended = pl.col("duration").is_not_null().any().over("phase")
-    slowest = counts & ended & (total == longest) & (longest > shortest)
-    return rows.with_columns(slowest.fill_null(False).alias("slowest"))
+    total = pl.when(counts).then(took.sum().over(mine))
+    begun = pl.when(counts).then(pl.col("from_s").min().over(mine))
+    ended = pl.when(counts).then(pl.col("until_s").max().over(mine))
+    whole = pl.col("complete").all().over("phase")
+    ends, begins = (_spread(one).over("phase") for one in (ended, begun))
+    together = (whole & (ends <= _TOGETHER) & (begins > ends)).fill_null(False)
+    known = pl.col("duration").is_not_null().any().over("phase")
+    slowest = ~together & known & (total == total.max().over("phase")) & (_spread(total).over("phase") > 0)
+    last = together & (begun == begun.max().over("phase"))
+    return rows.with_columns(slowest.fill_null(False).alias("slowest"), last.fill_null(False).alias("last"))
+
+
+def _spread(value: pl.Expr) -> pl.Expr:
+    return value.max() - value.min()
 
 
 # ------------------------------------------------------------------ gaps
@@ -232,8 +244,8 @@ def _long(rows: pl.DataFrame, least: float) -> pl.DataFrame:
 
 def _words(message: pl.Series) -> pl.Series:
     """Return the first words of messages, by which a person knows them: up to the figures."""
-    words = message.str.extract(r"^(.*?)(?:\. |\.*\s*$)").fill_null(message)
-    words = words.str.replace(r"^server_args=.*", "server_args").str.strip_chars()
+    words = message.str.extract(r"^(.*?)(?:[.,;] |\s*[\[({=]|\.*\s*$)").fill_null("").str.strip_chars()
+    words = words.zip_with(words != "", message.str.strip_chars())
     long = words.str.len_chars() > _MOST_WORDS
     cut = words.str.head(_MOST_WORDS) + "..."
     return cut.zip_with(long, words)

@@ -48,6 +48,13 @@ _LETTERS = {
     "serving": "s",
     "shutdown": "x",
 }
+#: What stands beside a duration, and what it means.
+_MARKS = {
+    "*": "the slowest rank of the phase",
+    "!": "the last to come: the others waited for it, and all left together",
+    ">": "at least: the line that ends it is missing",
+    "?": "the log does not tell",
+}
 #: How many ranks and gaps are shown; csv and json have all.
 _RANKS = 16
 _GAPS = 8
@@ -76,7 +83,7 @@ def render_text(
         for line, style in _job(timeline, gap, names, width, clean, everything=everything):
             page.append(f"{line.rstrip()}\n", style)
     if not timelines:
-        page.append("the log is empty: there is no timeline")
+        page.append("the log is empty: no timeline")
     console = Console(
         file=(file := io.StringIO()),
         force_terminal=colour,
@@ -169,8 +176,8 @@ def _names(timelines: Sequence[Timeline]) -> dict[str, str]:
 
 def _shown(timeline: Timeline) -> tuple[list[tuple[str, str | None]], int]:
     """Return the ranks that are shown, in order, and how many are not: first the slowest."""
-    rows = timeline.phases.select("file", "rank", "slowest")
-    found = rows.group_by("file", "rank", maintain_order=True).agg(pl.col("slowest").any())
+    rows = timeline.phases.group_by("file", "rank", maintain_order=True)
+    found = rows.agg((pl.col("slowest") | pl.col("last")).any())
     order = {file: number for number, (file, _, _) in enumerate(timeline.members)}
     every = sorted(
         found.iter_rows(),
@@ -211,14 +218,12 @@ def _table(
             texts = [cells.get((file, rank, name), "") for name in block]
             if any(texts):
                 row = "".join(f"  {text:>{wide}}" for text, wide in zip(texts, sizes, strict=True))
-                yield label + " " * (left - cell_len(label)) + row, "bold" if "*" in row else ""
+                marked = "*" in row or "!" in row
+                yield label + " " * (left - cell_len(label)) + row, "bold" if marked else ""
     marks = "".join(cells.values())
-    if "*" in marks:
-        yield "* the slowest rank of the phase", "dim"
-    if ">" in marks:
-        yield "> at least: the line that ends it is missing", "dim"
-    if "?" in marks:
-        yield "? the log does not tell", "dim"
+    for mark, meaning in _MARKS.items():
+        if mark in marks:
+            yield from ((line, "dim") for line in wrap(f"{mark} {meaning}", width, rest="  "))
 
 
 def _cells(timeline: Timeline) -> dict[tuple[str, str | None, str], str]:
@@ -230,11 +235,12 @@ def _cells(timeline: Timeline) -> dict[tuple[str, str | None, str], str]:
         pl.coalesce("duration", least).is_not_null().any().alias("some"),
         known.all().alias("whole"),
         pl.col("slowest").any(),
+        pl.col("last").any(),
     )
     out = {}
-    for file, rank, phase, took, some, whole, slowest in rows.iter_rows():
+    for file, rank, phase, took, some, whole, slowest, last in rows.iter_rows():
         text = ("" if whole else ">") + _short(took) if some else "?"
-        out[(file, rank, phase)] = text + ("*" if slowest else "")
+        out[(file, rank, phase)] = text + ("*" if slowest else "!" if last else "")
     return out
 
 
@@ -265,7 +271,7 @@ def _bars(
     # of a phase whose end is missing and not to be guessed, the beginning is shown
     rows = timeline.phases.drop_nulls("from_s").with_columns(pl.coalesce("until_s", "from_s"))
     if until <= 0 or rows.is_empty():
-        yield "the stamps span no time: there are no bars", ""
+        yield "the stamps span no time: no bars", ""
         return
     end = span(until)
     yield " " * left + "0 s" + end.rjust(room - 3), "dim"
