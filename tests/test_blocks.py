@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -445,18 +447,190 @@ def test_a_dump_that_was_cut_at_its_head(log_of):
     assert [frame["function"] for frame in log_of(DUMP).traceback["stack"][0]] == ["outer", "inner"]
 
 
-def test_an_exception_group_is_one_block(blocks):
-    lines = [
-        "  + Exception Group " + BEGIN,
-        '  |   File "/s/a.py", line 1, in f',
-        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
-        "  +-+---------------- 1 ----------------",
-        "    | " + BEGIN,
-        '    |   File "/s/b.py", line 2, in g',
-        "    | ValueError: x",
-        "    +------------------------------------",
+# ------------------------------------------------------------------ exception groups
+
+GROUP = [
+    "  + Exception Group " + BEGIN,
+    '  |   File "/s/a.py", line 1, in f',
+    "  |     raise E",
+    "  | ExceptionGroup: unhandled (2 sub-exceptions)",
+    "  | a note",
+    "  +-+---------------- 1 ----------------",
+    "    | " + BEGIN,
+    '    |   File "/s/b.py", line 2, in g',
+    "    |     h()",
+    "    | ValueError: x",
+    "    |",
+    "    | another note",
+    "    +---------------- 2 ----------------",
+    "    | ExceptionGroup: inner (1 sub-exception)",
+    "    +-+---------------- 1 ----------------",
+    "      | KeyError: 'a'",
+    "      +------------------------------------",
+]
+OUTER = {"path": "/s/a.py", "line": 1, "function": "f", "code": "raise E"}
+INNER = {"path": "/s/b.py", "line": 2, "function": "g", "code": "h()"}
+CHAIN = [
+    "ValueError: x\n\nanother note",
+    "KeyError: 'a'",
+    "ExceptionGroup: inner (1 sub-exception)",
+    "ExceptionGroup: unhandled (2 sub-exceptions)\na note",
+]
+
+
+def test_an_exception_group(log_of):
+    log = log_of(["ERROR:    Exception in ASGI application", *GROUP, RECORD])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["complete"]) == (2, 18, True)
+    assert (row["exception"], row["exception_line"]) == ("ExceptionGroup", 5)
+    assert row["message"] == "unhandled (2 sub-exceptions)\na note"
+    assert (row["exceptions"], row["stack"]) == (CHAIN, [OUTER])
+    assert row["sub_exceptions"] == [
+        {"exception": "ValueError", "message": "x\n\nanother note", "line": 11, "stack": [INNER]},
+        {"exception": "KeyError", "message": "'a'", "line": 17, "stack": []},
+        {"exception": "ExceptionGroup", "message": "inner (1 sub-exception)", "line": 15, "stack": []},
     ]
-    assert blocks(*lines, RECORD) == [(1, 8, [], False)]
+    assert _members(log) == list(range(2, 19))
+
+
+def test_an_exception_group_that_a_record_reports(log_of):
+    head = REPORT.removesuffix(BEGIN) + "  + Exception Group " + BEGIN
+    log = log_of([head, *GROUP[1:], "", DURING, "", BEGIN, *STACK, "ValueError: b"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["rank"], row["complete"]) == (1, 26, "TP1", True)
+    assert (row["exceptions"], row["stack"]) == ([*CHAIN, "ValueError: b"], FRAMES)
+    assert row["exception_line"] == 26
+
+
+def test_a_group_within_a_chain(blocks):
+    lines = [BEGIN, *STACK, "ValueError: a", "", DURING, "", *GROUP]
+    assert blocks(*lines) == [(1, 26, ["ValueError: a", *CHAIN], True)]
+
+
+@pytest.mark.parametrize(("length", "chain"), [(2, []), (4, CHAIN[3:]), (8, CHAIN[3:]), (10, CHAIN[:1])])
+def test_a_group_that_was_cut_at_its_tail(blocks, length, chain):
+    (found,) = blocks(*GROUP[:length], RECORD)
+    assert found[:2] == (1, length)
+    assert [one.split("\n")[0] for one in found[2][:1]] == [one.split("\n")[0] for one in chain]
+    assert found[3] is False
+
+
+def test_a_group_that_was_cut_at_its_head(log_of):
+    (row,) = log_of(GROUP[1:]).traceback.rows(named=True)
+    assert (row["exceptions"], row["stack"], row["complete"]) == (CHAIN, [OUTER], False)
+    (row,) = log_of(GROUP[7:]).traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["complete"]) == (1, 10, False)
+
+
+def test_rulers_and_tables_are_no_group(blocks):
+    assert (
+        blocks("+------+", "| a: b |", "  +-+---------------- 1 ----------------", "  | ValueError: x") == []
+    )
+
+
+# ------------------------------------------------------------------ messages with blank lines
+
+
+@pytest.mark.parametrize(
+    ("message", "rest"),
+    [
+        (
+            [
+                "CUDA error: x",
+                "",
+                "Possible solutions:",
+                "1. this",
+                "2. that",
+                "",
+                "Open an issue on GitHub x",
+            ],
+            [],
+        ),
+        (["backend raised:", "TypeError: x", "", 'Set TORCH_LOGS="+dynamo" for more'], ["", "other"]),
+        (["at 3:4:", "def f(", "", "    x):", "    ^"], ["", "other"]),
+        (["a", "b"], ["", "not part of it"]),
+    ],
+)
+def test_a_message_with_blank_lines(log_of, message, rest):
+    log = log_of([BEGIN, *STACK, f"Exception: {message[0]}", *message[1:], *rest])
+    assert log.traceback["message"].to_list() == ["\n".join(message)]
+    assert log.traceback["last_line"].to_list() == [5 + len(message)]
+
+
+def test_what_stands_before_the_next_of_a_chain_is_the_message(blocks):
+    one = [BEGIN, *STACK, "ValueError: a", "", "b", "", "  c"]
+    assert blocks(*one, "", DURING, "", BEGIN, *STACK, "KeyError: 1", "", "d") == [
+        (1, 19, ["ValueError: a\n\nb\n\n  c", "KeyError: 1"], True)
+    ]
+
+
+def test_blank_lines_between_all_lines_of_a_chain(blocks):
+    lines = [BEGIN, *STACK, "ValueError: a", DURING, BEGIN, *STACK, "KeyError: 1"]
+    spread = [text for line in lines for text in (line, "", "")]
+    assert blocks(*spread) == [(1, 37, ["ValueError: a", "KeyError: 1"], True)]
+
+
+# ------------------------------------------------------------------ lines that name their process
+
+
+def test_two_processes_that_torch_names(log_of):
+    one = [BEGIN, *STACK, "ValueError: a", "", "more of it"]
+    two = [BEGIN, *STACK[2:], "KeyError: 1"]
+    lines = [f"[rank0]: {line}".rstrip() for line in one]
+    for place, line in zip((1, 3, 4, 6), two, strict=True):
+        lines.insert(place, f"[rank11]: {line}")
+    lines.insert(2, "Loading: x")
+    lines.insert(9, "[rank0]:[W104 01:26:23.057553508 a.cpp:1] Warning")
+    log = log_of([*lines, RECORD])
+    columns = ("line", "last_line", "rank", "gpu_id", "exceptions", "stack", "complete")
+    assert log.traceback.select(columns).rows() == [
+        (1, 14, "0", 0, ["ValueError: a\n\nmore of it"], FRAMES, True),
+        (2, 8, "11", 11, ["KeyError: 1"], FRAMES[1:], True),
+    ]
+    assert sorted(set(range(1, 15)) - set(_members(log))) == [3, 10]
+
+
+def test_a_ray_worker_s_report(log_of):
+    tag = "(Worker pid=7, ip=10.0.0.1) "
+    lines = [f"{tag}{line}" for line in (REPORT, *STACK, "ValueError: a")]
+    lines.insert(
+        2, "(Worker pid=8, ip=10.0.0.1)     inner(x) [repeated 7x across cluster] (Ray deduplicates)"
+    )
+    log = log_of([*lines, f"{tag}{RECORD}", f"{tag}b"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exceptions"]) == (1, 7, ["ValueError: a"])
+    assert (row["rank"], row["tp"], str(row["time"])) == ("TP1", 1, "2026-01-01 00:00:00")
+    assert (row["process_name"], row["stack"], row["complete"]) == ("Scheduler", FRAMES, True)
+    assert _members(log) == [1, 2, 4, 5, 6, 7]
+
+
+def test_lines_that_name_another_process_are_not_between_the_lines(log_of):
+    log = log_of(
+        [BEGIN, STACK[0], "(pid=9) Traceback", "[rank1]: x", *STACK[1:], "(pid=9) y", "ValueError: a"]
+    )
+    assert log.traceback.select("last_line", "exceptions", "complete").rows() == [
+        (9, ["ValueError: a"], True)
+    ]
+    assert _members(log) == [1, 2, 5, 6, 7, 9]
+
+
+# ------------------------------------------------------------------ on one line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps({"message": f"it: {BEGIN}\n" + "\n".join(STACK) + '\nValueError: a "b"\nc\n', "k": "v"}),
+        "err=" + repr(f"{BEGIN}\n" + "\n".join(STACK) + '\nValueError: a "b"\nc\n') + ", more='x'",
+        f"{BEGIN}\\n" + "\\n".join(STACK) + '\\nValueError: a "b"\\nc',
+    ],
+)
+def test_a_traceback_on_one_line(log_of, line):
+    log = log_of(["before", line, "after"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exception_line"], row["complete"]) == (2, 2, 2, True)
+    assert (row["exceptions"], row["stack"]) == (['ValueError: a "b"\nc'], FRAMES)
+    assert log.lines["kind"].to_list() == [None, "traceback", None]
 
 
 # ------------------------------------------------------------------ any of them

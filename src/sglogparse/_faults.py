@@ -46,6 +46,8 @@ _HARMLESS = (
     r"|_(?:error|timeout|failed)\b|Killed process"
 )
 _BEGIN = "Traceback (most recent call last)"
+#: A traceback that is a value which another program prints: an answer that it was given, say.
+_QUOTED = f"'{_BEGIN}"
 #: How faulthandler begins the stack of a thread, and prints a frame.
 _DUMP = re.compile(r"\(most recent call first\)|\", line [0-9]+ in ")
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
@@ -121,6 +123,7 @@ def _faults(launch: Launch) -> list[Fault]:
             (row["line"] > served or _in_a_rank(row))
             and _is_server_fault(row, served)
             and not _is_dump(launch, row["line"])
+            and _QUOTED not in launch.evidence(row["line"]).message
         )
     ]
     alone = report.filter(~report["line"].is_in(frame["line"].to_list())).select(
