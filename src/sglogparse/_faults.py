@@ -215,12 +215,14 @@ def last_progress(launch: Launch) -> int:
 
 def _in_a_rank(row: dict[str, Any]) -> bool:
     """Tell whether a traceback is a rank's: the HTTP process answers for some time after a rank has died."""
-    return any(_RANK_CODE.match(frame["function"] or "") for frame in row["stack"] or ())
+    return any(
+        _RANK_CODE.match(frame["function"] or "") for frame in row["stack"] or row["loose_frames"] or ()
+    )
 
 
 def _is_server_fault(row: dict[str, Any], served: int) -> bool:
     """Tell whether a bare traceback is the server's: by its paths, and without a stack by standing alone."""
-    stack = row["stack"] or ()
+    stack = row["stack"] or row["loose_frames"] or ()
     paths = [frame["path"] or "" for frame in stack]
     if any(part in path for path in paths for part in _NOT_THE_SERVER):
         return False
