@@ -18,6 +18,7 @@ import polars as pl
 
 from sglogparse._compiler import compiled_plan
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
+from sglogparse._spans import read_spans
 from sglogparse._tangles import untangle
 from sglogparse._tracebacks import (
     BEGIN,
@@ -92,8 +93,8 @@ class _Run(NamedTuple):
 
 def read_blocks(
     records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame
-) -> tuple[list[list[int]], pl.DataFrame]:
-    """Return the rows of each traceback, in order, and the traceback frame.
+) -> tuple[list[tuple[str, list[int]]], pl.DataFrame]:
+    """Return the kind and the rows of each block, in order, and the traceback frame.
 
     `reports` are the rows of the exception reports (`row`, `process_name`) which open blocks and stay events.
     """
@@ -124,7 +125,9 @@ def read_blocks(
     mixed = [index for index, block in enumerate(blocks) if block.loose]
     heads = heads.with_columns(heads[name].scatter(mixed, None) for name in ("rank", *RANKS))
     frame = pl.concat([heads, frame], how="horizontal").select(TRACEBACK_SCHEMA.keys())
-    return [block.rows for block in blocks], frame
+    tracebacks = [("thread_dump" if block.dumped else "traceback", block.rows) for block in blocks]
+    taken = pl.Series([row for block in blocks for row in block.rows], dtype=pl.UInt32)
+    return [*tracebacks, *read_spans(table, taken)], frame
 
 
 def _tagged_heads(heads: pl.DataFrame, tags: list[str | None], texts: list[str]) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._echoes import Role, role_of
+from sglogparse._events import BLOCKS
 from sglogparse._launches import PHASES, first_line
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _BEGIN = "Traceback (most recent call last)"
 #: A traceback that is a value which another program prints: an answer that it was given, say.
 _QUOTED = f"'{_BEGIN}"
 #: How faulthandler begins the stack of a thread, and prints a frame.
-_DUMP = re.compile(r"\(most recent call first\)|\", line [0-9]+ in ")
+_DUMP = r"\(most recent call first\)|\", line [0-9]+ in "
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
 #: Paths of the server itself.
@@ -233,7 +234,7 @@ def _is_server_fault(row: dict[str, Any], served: int) -> bool:
 
 def _is_dump(launch: Launch, line: int) -> bool:
     """Tell whether faulthandler dumped the stack of a thread: then the fault is a line before it."""
-    return _DUMP.search(launch.evidence(line).message) is not None
+    return re.search(_DUMP, launch.evidence(line).message) is not None
 
 
 def _phase_of(stack: list[dict[str, Any]]) -> str | None:
@@ -258,7 +259,8 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
         words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
         return _free(launch).filter(words)["line"].to_list()
     # an exception that no rule takes for a fault is still one
-    raised = launch.records.filter(launch.lines["kind"].is_in(["traceback"]) & words)["line"]
+    stacked = launch.records.filter(_is_stack(launch.lines["kind"]))
+    raised = stacked.filter(words)["line"]
     return sorted([*_free(launch).filter(words)["line"], *raised, *_refused(launch)])
 
 
@@ -270,9 +272,17 @@ def _refused(launch: Launch) -> list[int]:
     return failed if len(failed) >= _MANY_REFUSED else []
 
 
+def _is_stack(kind: pl.Series) -> pl.Expr:
+    """Tell which lines are a traceback's, or those of a stack that faulthandler dumps."""
+    return pl.lit(kind == "traceback") | (
+        pl.lit(kind == "thread_dump") & pl.col("message").str.contains(_DUMP)
+    )
+
+
 def _free(launch: Launch) -> pl.DataFrame:
-    """Return the lines that no event and no traceback takes."""
+    """Return the lines that no event and no stack takes."""
     kind = launch.lines["kind"]
-    return launch.records.select("line", "rank", "message", "headed").filter(
-        kind.is_null() | (kind == "message")
+    free = kind.is_null() | kind.is_in(["message", *BLOCKS])
+    return launch.records.filter(pl.lit(free) & ~_is_stack(kind).fill_null(False)).select(
+        "line", "rank", "message", "headed"
     )
