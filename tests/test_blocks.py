@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -445,18 +448,301 @@ def test_a_dump_that_was_cut_at_its_head(log_of):
     assert [frame["function"] for frame in log_of(DUMP).traceback["stack"][0]] == ["outer", "inner"]
 
 
-def test_an_exception_group_is_one_block(blocks):
-    lines = [
-        "  + Exception Group " + BEGIN,
-        '  |   File "/s/a.py", line 1, in f',
-        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
-        "  +-+---------------- 1 ----------------",
-        "    | " + BEGIN,
-        '    |   File "/s/b.py", line 2, in g',
-        "    | ValueError: x",
-        "    +------------------------------------",
+# ------------------------------------------------------------------ exception groups
+
+GROUP = [
+    "  + Exception Group " + BEGIN,
+    '  |   File "/s/a.py", line 1, in f',
+    "  |     raise E",
+    "  | ExceptionGroup: unhandled (2 sub-exceptions)",
+    "  | a note",
+    "  +-+---------------- 1 ----------------",
+    "    | " + BEGIN,
+    '    |   File "/s/b.py", line 2, in g',
+    "    |     h()",
+    "    | ValueError: x",
+    "    |",
+    "    | another note",
+    "    +---------------- 2 ----------------",
+    "    | ExceptionGroup: inner (1 sub-exception)",
+    "    +-+---------------- 1 ----------------",
+    "      | KeyError: 'a'",
+    "      +------------------------------------",
+]
+OUTER = {"path": "/s/a.py", "line": 1, "function": "f", "code": "raise E"}
+INNER = {"path": "/s/b.py", "line": 2, "function": "g", "code": "h()"}
+CHAIN = [
+    "ValueError: x\n\nanother note",
+    "KeyError: 'a'",
+    "ExceptionGroup: inner (1 sub-exception)",
+    "ExceptionGroup: unhandled (2 sub-exceptions)\na note",
+]
+
+
+def test_an_exception_group(log_of):
+    log = log_of(["ERROR:    Exception in ASGI application", *GROUP, RECORD])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["complete"]) == (2, 18, True)
+    assert (row["exception"], row["exception_line"]) == ("ExceptionGroup", 5)
+    assert row["message"] == "unhandled (2 sub-exceptions)\na note"
+    assert (row["exceptions"], row["stack"]) == (CHAIN, [OUTER])
+    assert row["sub_exceptions"] == [
+        {"exception": "ValueError", "message": "x\n\nanother note", "line": 11, "stack": [INNER]},
+        {"exception": "KeyError", "message": "'a'", "line": 17, "stack": []},
+        {"exception": "ExceptionGroup", "message": "inner (1 sub-exception)", "line": 15, "stack": []},
     ]
-    assert blocks(*lines, RECORD) == [(1, 8, [], False)]
+    assert _members(log) == list(range(2, 19))
+
+
+def test_an_exception_group_that_a_record_reports(log_of):
+    head = REPORT.removesuffix(BEGIN) + "  + Exception Group " + BEGIN
+    log = log_of([head, *GROUP[1:], "", DURING, "", BEGIN, *STACK, "ValueError: b"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["rank"], row["complete"]) == (1, 26, "TP1", True)
+    assert (row["exceptions"], row["stack"]) == ([*CHAIN, "ValueError: b"], FRAMES)
+    assert row["exception_line"] == 26
+
+
+def test_a_group_within_a_chain(blocks):
+    lines = [BEGIN, *STACK, "ValueError: a", "", DURING, "", *GROUP]
+    assert blocks(*lines) == [(1, 26, ["ValueError: a", *CHAIN], True)]
+
+
+@pytest.mark.parametrize(("length", "chain"), [(2, []), (4, CHAIN[3:]), (8, CHAIN[3:]), (10, CHAIN[:1])])
+def test_a_group_that_was_cut_at_its_tail(blocks, length, chain):
+    (found,) = blocks(*GROUP[:length], RECORD)
+    assert found[:2] == (1, length)
+    assert [one.split("\n")[0] for one in found[2][:1]] == [one.split("\n")[0] for one in chain]
+    assert found[3] is False
+
+
+def test_a_group_that_was_cut_at_its_head(log_of):
+    (row,) = log_of(GROUP[1:]).traceback.rows(named=True)
+    assert (row["exceptions"], row["stack"], row["complete"]) == (CHAIN, [OUTER], False)
+    (row,) = log_of(GROUP[7:]).traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["complete"]) == (1, 10, False)
+
+
+def test_rulers_and_tables_are_no_group(blocks):
+    assert (
+        blocks("+------+", "| a: b |", "  +-+---------------- 1 ----------------", "  | ValueError: x") == []
+    )
+
+
+# ------------------------------------------------------------------ messages with blank lines
+
+
+@pytest.mark.parametrize(
+    ("message", "rest"),
+    [
+        (
+            [
+                "CUDA error: x",
+                "",
+                "Possible solutions:",
+                "1. this",
+                "2. that",
+                "",
+                "Open an issue on GitHub x",
+            ],
+            [],
+        ),
+        (["backend raised:", "TypeError: x", "", 'Set TORCH_LOGS="+dynamo" for more'], ["", "other"]),
+        (["at 3:4:", "def f(", "", "    x):", "    ^"], ["", "other"]),
+        (["a", "b"], ["", "not part of it"]),
+    ],
+)
+def test_a_message_with_blank_lines(log_of, message, rest):
+    log = log_of([BEGIN, *STACK, f"Exception: {message[0]}", *message[1:], *rest])
+    assert log.traceback["message"].to_list() == ["\n".join(message)]
+    assert log.traceback["last_line"].to_list() == [5 + len(message)]
+
+
+def test_what_stands_before_the_next_of_a_chain_is_the_message(blocks):
+    one = [BEGIN, *STACK, "ValueError: a", "", "b", "", "  c"]
+    assert blocks(*one, "", DURING, "", BEGIN, *STACK, "KeyError: 1", "", "d") == [
+        (1, 19, ["ValueError: a\n\nb\n\n  c", "KeyError: 1"], True)
+    ]
+
+
+def test_blank_lines_between_all_lines_of_a_chain(blocks):
+    lines = [BEGIN, *STACK, "ValueError: a", DURING, BEGIN, *STACK, "KeyError: 1"]
+    spread = [text for line in lines for text in (line, "", "")]
+    assert blocks(*spread) == [(1, 37, ["ValueError: a", "KeyError: 1"], True)]
+
+
+# ------------------------------------------------------------------ lines that name their process
+
+
+def test_two_processes_that_torch_names(log_of):
+    one = [BEGIN, *STACK, "ValueError: a", "", "more of it"]
+    two = [BEGIN, *STACK[2:], "KeyError: 1"]
+    lines = [f"[rank0]: {line}".rstrip() for line in one]
+    for place, line in zip((1, 3, 4, 6), two, strict=True):
+        lines.insert(place, f"[rank11]: {line}")
+    lines.insert(2, "Loading: x")
+    lines.insert(9, "[rank0]:[W104 01:26:23.057553508 a.cpp:1] Warning")
+    log = log_of([*lines, RECORD])
+    columns = ("line", "last_line", "rank", "gpu_id", "exceptions", "stack", "complete")
+    assert log.traceback.select(columns).rows() == [
+        (1, 14, "0", 0, ["ValueError: a\n\nmore of it"], FRAMES, True),
+        (2, 8, "11", 11, ["KeyError: 1"], FRAMES[1:], True),
+    ]
+    assert sorted(set(range(1, 15)) - set(_members(log))) == [3, 10]
+
+
+def test_a_ray_worker_s_report(log_of):
+    tag = "(Worker pid=7, ip=10.0.0.1) "
+    lines = [f"{tag}{line}" for line in (REPORT, *STACK, "ValueError: a")]
+    lines.insert(
+        2, "(Worker pid=8, ip=10.0.0.1)     inner(x) [repeated 7x across cluster] (Ray deduplicates)"
+    )
+    log = log_of([*lines, f"{tag}{RECORD}", f"{tag}b"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exceptions"]) == (1, 7, ["ValueError: a"])
+    assert (row["rank"], row["tp"], str(row["time"])) == ("TP1", 1, "2026-01-01 00:00:00")
+    assert (row["process_name"], row["stack"], row["complete"]) == ("Scheduler", FRAMES, True)
+    assert _members(log) == [1, 2, 4, 5, 6, 7]
+
+
+def test_lines_that_name_another_process_are_not_between_the_lines(log_of):
+    log = log_of(
+        [BEGIN, STACK[0], "(pid=9) Traceback", "[rank1]: x", *STACK[1:], "(pid=9) y", "ValueError: a"]
+    )
+    assert log.traceback.select("last_line", "exceptions", "complete").rows() == [
+        (9, ["ValueError: a"], True)
+    ]
+    assert _members(log) == [1, 2, 5, 6, 7, 9]
+
+
+# ------------------------------------------------------------------ several at once
+
+SAME = ["ValueError: a"]
+
+
+def _mixed(order: str, *tracebacks: list[str]) -> list[str]:
+    """Return the lines of tracebacks in an order: the letter a is the next line of the first one."""
+    rest = [list(lines) for lines in tracebacks]
+    return [rest["abcdefgh".index(letter)].pop(0) for letter in order]
+
+
+def test_equal_tracebacks_whose_lines_are_mixed(log_of):
+    one = [BEGIN, *STACK, *SAME, "more"]
+    lines = _mixed("abcaabbaaaabbbcccbcccc", one, [*one, ""], [*one, "", ""])
+    log = log_of([RECORD, *lines[:-1], RECORD])
+    rows = log.traceback.select("exceptions", "stack", "complete", "ambiguous").rows()
+    assert rows == [(["ValueError: a\nmore"], FRAMES, True, False)] * 3
+    assert log.traceback["line"].to_list() == [2, 3, 4]
+    assert _members(log) == list(range(2, 23))
+
+
+def test_equal_stacks_with_exceptions_of_their_own(log_of):
+    lines = _mixed("abababababab", [BEGIN, *STACK, "ValueError: a"], [BEGIN, *STACK, "ValueError: b"])
+    log = log_of(lines)
+    columns = ("line", "last_line", "exceptions", "stack", "complete", "ambiguous")
+    assert log.traceback.select(columns).rows() == [
+        (1, 11, ["ValueError: a"], FRAMES, False, True),
+        (2, 12, ["ValueError: b"], FRAMES, False, True),
+    ]
+
+
+def test_reports_of_ranks_whose_lines_are_mixed(log_of):
+    reports = [REPORT.replace("TP1", f"TP{rank}") for rank in range(2)]
+    lines = _mixed("abbaabbabaab", *([report, *STACK, *SAME] for report in reports))
+    log = log_of(lines)
+    columns = ("rank", "process_name", "exceptions", "stack", "complete")
+    assert log.traceback.select(columns).rows() == [
+        ("TP0", "Scheduler", SAME, FRAMES, True),
+        ("TP1", "Scheduler", SAME, FRAMES, True),
+    ]
+
+
+def test_different_tracebacks_whose_lines_are_mixed(log_of):
+    other = [STACK[0], STACK[1], '  File "/s/c.py", line 1, in late', "    raise F"]
+    lines = _mixed("aaabbaabbabb", [BEGIN, *STACK, *SAME], [BEGIN, *other, "KeyError: 1"])
+    log = log_of([*lines, RECORD])
+    columns = ("line", "last_line", "exception_line", "exceptions", "stack", "complete", "ambiguous")
+    assert log.traceback.select(columns).rows() == [
+        (1, 3, None, [], FRAMES[:1], False, True),
+        (4, 11, 10, SAME, [], False, True),
+        (12, 12, 12, ["KeyError: 1"], [], False, True),
+    ]
+    assert [[frame["path"] for frame in row] for row in log.traceback["loose_frames"]] == [
+        [],
+        ["/s/a.py", "/s/b.py", "/s/c.py"],
+        ["/s/a.py", "/s/b.py", "/s/c.py"],
+    ]
+    assert _members(log) == list(range(1, 13))
+
+
+def test_a_traceback_that_was_cut_before_another_one(log_of):
+    other = ['  File "/s/c.py", line 1, in late', "    raise F"]
+    columns = ("exceptions", "stack", "ambiguous")
+    # frames that the first one has shown already cannot be its own again
+    log = log_of([BEGIN, *STACK, BEGIN, *STACK, *SAME])
+    assert log.traceback.select(columns).rows() == [([], FRAMES, False), (SAME, FRAMES, False)]
+    # a record is written in one piece
+    log = log_of([BEGIN, *STACK, REPORT, *other, *SAME])
+    assert log.traceback["ambiguous"].to_list() == [False, False]
+    assert log.traceback["stack"][1].to_list()[0]["function"] == "late"
+    # else they can be of both
+    log = log_of([BEGIN, *STACK, BEGIN, *other, *SAME])
+    assert log.traceback.select(columns).rows() == [([], FRAMES, True), (SAME, [], True)]
+
+
+def test_mixed_lines_whose_heads_were_cut(log_of):
+    other = ['  File "/s/c.py", line 1, in late', "    raise F"]
+    log = log_of([*STACK[2:], *other, "ValueError: a", "KeyError: 1"])
+    columns = ("line", "last_line", "exceptions", "stack", "complete", "ambiguous")
+    assert log.traceback.select(columns).rows() == [
+        (1, 5, SAME, [], False, True),
+        (6, 6, ["KeyError: 1"], [], False, True),
+    ]
+
+
+def test_equal_tracebacks_that_are_chains_with_frames_and_code_that_repeat(log_of):
+    one = [
+        BEGIN,
+        *STACK,
+        *STACK,
+        "KeyError: 1",
+        DURING,
+        BEGIN,
+        *STACK[:2],
+        '  File "/s/b.py", line 7, in inner',
+    ]
+    one = [*one, STACK[1], "ValueError: a"]
+    log = log_of(_mixed("a" * 7 + "b" * 5 + "ab" * 10 + "b" * 2, one, one))
+    assert log.traceback["exceptions"].to_list() == [["KeyError: 1", "ValueError: a"]] * 2
+    assert log.traceback["stack"].to_list() == [[FRAMES[0], FRAMES[1] | {"code": "inner(x)"}]] * 2
+    assert log.traceback["complete"].all()
+
+
+def test_equal_tracebacks_that_can_be_read_in_two_ways_are_ambiguous(log_of):
+    # inner, inner, outer, outer and inner, outer, inner, outer
+    inner, outer = STACK[2], STACK[0]
+    log = log_of([BEGIN, BEGIN, inner, inner, outer, inner, outer, inner, outer, outer, *SAME, *SAME])
+    assert log.traceback.select("stack", "ambiguous").rows() == [([], True), ([], True)]
+    assert _members(log) == list(range(1, 13))
+
+
+# ------------------------------------------------------------------ on one line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps({"message": f"it: {BEGIN}\n" + "\n".join(STACK) + '\nValueError: a "b"\nc\n', "k": "v"}),
+        "err=" + repr(f"{BEGIN}\n" + "\n".join(STACK) + '\nValueError: a "b"\nc\n') + ", more='x'",
+        f"{BEGIN}\\n" + "\\n".join(STACK) + '\\nValueError: a "b"\\nc',
+    ],
+)
+def test_a_traceback_on_one_line(log_of, line):
+    log = log_of(["before", line, "after"])
+    (row,) = log.traceback.rows(named=True)
+    assert (row["line"], row["last_line"], row["exception_line"], row["complete"]) == (2, 2, 2, True)
+    assert (row["exceptions"], row["stack"]) == (['ValueError: a "b"\nc'], FRAMES)
+    assert log.lines["kind"].to_list() == [None, "traceback", None]
 
 
 # ------------------------------------------------------------------ any of them
@@ -535,5 +821,100 @@ def test_a_traceback_cut_anywhere_stays_one_block(log_of):
             # a cut right after an exception that others follow cannot be told from the end
             assert log.traceback["complete"][0] <= (len(found) > 0)
             assert log.traceback["complete"][0] >= (end == len(lines))
+
+    check()
+
+
+@st.composite
+def _several(draw) -> tuple[list[list[str]], list[list[dict]]]:
+    """Draw tracebacks (some equal, some with the same outer frames) and their stacks."""
+    common = draw(st.integers(0, 2))
+    originals, stacks = [], []
+    for index in range(draw(st.integers(1, 3))):
+        lines, stack = [BEGIN], []
+        for depth in range(draw(st.integers(max(common, 1), 4))):
+            own = "" if depth < common else str(index)
+            function = f"f{depth}{own}"
+            code = (
+                draw(st.sampled_from([None, "    return inner(x)", f"    g{depth}()"])) if own else "    f()"
+            )
+            lines += [f'  File "/s/{depth}.py", line 1{own}, in {function}', *([code] if code else [])]
+            stack.append(
+                {"path": f"/s/{depth}.py", "line": int(f"1{own}"), "function": function,
+                 "code": code.strip() if code else None}
+            )  # fmt: skip
+        lines.append(draw(st.sampled_from(["ValueError: a", f"KeyError: {index}", "x.Odd: b"])))
+        lines += draw(st.sampled_from([[], ["more of it"]]))
+        copies = draw(st.integers(1, 3))
+        originals += [lines] * copies
+        stacks += [stack] * copies
+    return originals, stacks
+
+
+def _shuffled(data, originals: list[list[str]]) -> list[tuple[int, str]]:
+    """Draw an order in which the processes write their lines."""
+    rest = [list(lines) for lines in originals]
+    order = data.draw(st.permutations([index for index, lines in enumerate(rest) for _ in lines]))
+    return [(index, rest[index].pop(0)) for index in order]
+
+
+def _part_of(stack: list[dict], originals: list[list[dict]]) -> bool:
+    """Tell whether frames stand in an original, of which the last may have lost its code."""
+    *most, last = stack or [{}]
+    return not stack or any(
+        most == one[at : at + len(most)] and last in (frame, frame | {"code": None})
+        for one in originals
+        for at in range(len(one) + 1 - len(stack))
+        for frame in one[at + len(most) :][:1]
+    )
+
+
+def test_lines_that_name_their_process_are_told_apart_in_any_order(log_of):
+    @given(_several(), st.data(), st.sampled_from(["[rank{}]:", "(Worker pid=1{}, ip=10.0.0.1)"]))
+    def check(drawn, data, tag):
+        originals, stacks = drawn
+        lines = _shuffled(data, originals)
+        log = log_of([f"{tag.format(index)} {line}" for index, line in lines])
+        order = list(dict.fromkeys(index for index, _ in lines))
+        assert log.traceback["stack"].to_list() == [stacks[index] for index in order]
+        assert log.traceback["complete"].all()
+        assert not log.traceback["ambiguous"].any()
+        assert _members(log) == list(range(1, len(lines) + 1))
+
+    check()
+
+
+def test_no_stack_is_made_of_the_lines_of_two_tracebacks(log_of):
+    @given(_several(), st.data())
+    def check(drawn, data):
+        originals, stacks = drawn
+        lines = [line for _, line in _shuffled(data, originals)]
+        start = data.draw(st.sampled_from([0, 0, 1, 3]))
+        end = len(lines) - data.draw(st.sampled_from([0, 0, 1, 3]))
+        log = log_of(["", RECORD, *lines[start:end], RECORD])
+        for row in log.traceback.iter_rows(named=True):
+            # where lines at the beginning are missing, nothing tells how many tracebacks have begun
+            assert start or _part_of(row["stack"], stacks)
+            assert not (row["ambiguous"] and row["complete"])
+        if not start and end == len(lines):
+            said = Counter(one.split("\n")[0] for chain in log.traceback["exceptions"] for one in chain)
+            raised = [next(line for line in one if not line.startswith(("Trace", " "))) for one in originals]
+            assert said <= Counter(raised)
+
+    check()
+
+
+def test_equal_tracebacks_are_told_apart_in_any_order(log_of):
+    @given(_several(), st.integers(2, 5), st.data())
+    def check(drawn, count, data):
+        lines = [line for _, line in _shuffled(data, [drawn[0][0]] * count)]
+        codes = [line for line in drawn[0][0] if line.startswith("    ")]
+        log = log_of(lines)
+        if len(set(codes)) < len(codes) or "more of it" in lines:
+            assert all(_part_of(stack, drawn[1]) for stack in log.traceback["stack"].to_list())
+            return
+        assert log.traceback["stack"].to_list() == [drawn[1][0]] * count
+        assert log.traceback["complete"].all()
+        assert _members(log) == list(range(1, len(lines) + 1))
 
     check()

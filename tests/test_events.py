@@ -10,7 +10,7 @@ import pytest
 
 from sglogparse import _events
 from sglogparse._compiler import compile_grammar, compiled_plan
-from sglogparse._events import DTYPES, event_schema, printed, read_events
+from sglogparse._events import BLOCKS, DTYPES, event_schema, printed, read_events
 from sglogparse._records import RECORD_SCHEMA, read_records
 
 PLAN = compiled_plan()
@@ -76,7 +76,7 @@ def test_the_types_of_fields():
 
 def test_kinds_are_an_enum_in_the_order_of_the_grammar():
     kinds, _ = read_events(_records("x"), PLAN)
-    assert kinds.dtype == pl.Enum([*EVENTS, "message", "traceback"])
+    assert kinds.dtype == pl.Enum([*EVENTS, "message", *BLOCKS])
     assert kinds.to_list() == [None]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import sglogparse
 from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
+from sglogparse._events import BLOCKS
 from sglogparse._grammar import samples
 from sglogparse._log import column_docs, frame_schemas
 
@@ -20,7 +21,7 @@ EVENTS = {event.name for event in compiled_plan().events}
 def _check_places(log):
     """Check that every line is in one frame, one block or in `unparsed`, and that `kind` says which."""
     in_frames = sum(log.frames[name].height for name in (*EVENTS, "message"))
-    in_blocks = log.lines.filter(kind="traceback").height
+    in_blocks = log.lines.filter(pl.col("kind").is_in(BLOCKS)).height
     assert (
         in_frames + in_blocks + log.unparsed.height == log.lines.height == sum(one.lines for one in log.files)
     )
@@ -28,7 +29,7 @@ def _check_places(log):
         own = log.lines.filter(pl.col("kind").cast(pl.String) == name)
         assert log.frames[name].select("file", "line").rows() == own.select("file", "line").rows(), name
     places = dict(zip(log.lines.select("file", "line").rows(), log.lines["kind"], strict=True))
-    begun = {"traceback", "exception_report", "warmup_failed"}
+    begun = {"traceback", "thread_dump", "exception_report", "warmup_failed"}
     within = set()
     for file, first, last in log.traceback.select("file", "line", "last_line").iter_rows():
         assert places[file, first] in begun
@@ -127,7 +128,7 @@ def test_the_kinds_of_lines_are_the_frames(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("x\n")
     kinds = set(read_log(path).lines.schema["kind"].categories)
-    assert kinds == EVENTS | {"message", "traceback"}
+    assert kinds == EVENTS | {"message", *BLOCKS}
 
 
 def test_reading_needs_no_pathlib_and_takes_one_path_or_many(tmp_path):

@@ -27,6 +27,9 @@ _HEAD = 12
 #: Orders of items that a bag learns from lines of one log before it reads the rest line by line.
 _MOST_SHAPES = 64
 
+#: What the lines of a block are.
+BLOCKS = ("traceback", "thread_dump", "native_stack", "device_assert", "compiler_output", "continuation")
+
 DTYPES: dict[FieldType, pl.DataType] = {
     "int": pl.Int64(),
     "float": pl.Float64(),
@@ -73,7 +76,7 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
 
 def kind_type(plan: Plan) -> pl.Enum:
     """Return the type of a line's kind: the events, in the order of the plan, and what lines are besides."""
-    return pl.Enum([*(event.name for event in plan.events), "message", "traceback"])
+    return pl.Enum([*(event.name for event in plan.events), "message", *BLOCKS])
 
 
 def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan], pl.Series]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._echoes import Role, role_of
+from sglogparse._events import BLOCKS
 from sglogparse._launches import PHASES, first_line, once
 
 if TYPE_CHECKING:
@@ -72,8 +73,10 @@ _REPORTS = (
     "hicache_load_failed",
 )
 _BEGIN = "Traceback (most recent call last)"
+#: A traceback that is a value which another program prints: an answer that it was given, say.
+_QUOTED = f"'{_BEGIN}"
 #: How faulthandler begins the stack of a thread, and prints a frame.
-_DUMP = re.compile(r"\(most recent call first\)|\", line [0-9]+ in ")
+_DUMP = r"\(most recent call first\)|\", line [0-9]+ in "
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
 #: Code that answers one request (but for building the handler, which is part of a start).
@@ -142,6 +145,7 @@ def faults(launch: Launch) -> list[Fault]:
             (row["line"] > served or _in_a_rank(row))
             and _is_server_fault(row, served)
             and not _is_dump(launch, row["line"])
+            and _QUOTED not in launch.evidence(row["line"]).message
         )
     ]
     alone = report.filter(~report["line"].is_in(frame["line"].to_list())).select(
@@ -237,12 +241,14 @@ def last_progress(launch: Launch) -> int:
 
 def _in_a_rank(row: dict[str, Any]) -> bool:
     """Tell whether a traceback is a rank's: the HTTP process answers for some time after a rank has died."""
-    return any(_RANK_CODE.match(frame["function"] or "") for frame in row["stack"] or ())
+    return any(
+        _RANK_CODE.match(frame["function"] or "") for frame in row["stack"] or row["loose_frames"] or ()
+    )
 
 
 def _is_server_fault(row: dict[str, Any], served: int) -> bool:
     """Tell whether a bare traceback is the server's: by its paths, and without a stack by standing alone."""
-    stack = row["stack"] or ()
+    stack = row["stack"] or row["loose_frames"] or ()
     paths = [frame["path"] or "" for frame in stack]
     if any(part in path for path in paths for part in _NOT_THE_SERVER):
         return False
@@ -255,7 +261,7 @@ def _is_server_fault(row: dict[str, Any], served: int) -> bool:
 
 def _is_dump(launch: Launch, line: int) -> bool:
     """Tell whether faulthandler dumped the stack of a thread: then the fault is a line before it."""
-    return _DUMP.search(launch.evidence(line).message) is not None
+    return re.search(_DUMP, launch.evidence(line).message) is not None
 
 
 def _phase_of(stack: list[dict[str, Any]]) -> str | None:
@@ -280,7 +286,7 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
         words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
         return _free(launch).filter(words)["line"].to_list()
     # an exception that no rule takes for a fault is still one
-    raised = launch.records.filter(launch.lines["kind"].is_in(["traceback"]) & words)["line"]
+    raised = launch.records.filter(_is_stack(launch.lines["kind"])).filter(words)["line"]
     lines = {*_free(launch).filter(words)["line"], *raised, *_bare_ends(launch), *_refused(launch)}
     return sorted(lines)
 
@@ -310,10 +316,18 @@ def _refused(launch: Launch) -> list[int]:
     return failed if len(failed) >= _MANY_REFUSED else []
 
 
+def _is_stack(kind: pl.Series) -> pl.Expr:
+    """Tell which lines are a traceback's, or those of a stack that faulthandler dumps."""
+    return pl.lit(kind == "traceback") | (
+        pl.lit(kind == "thread_dump") & pl.col("message").str.contains(_DUMP)
+    )
+
+
 @once
 def _free(launch: Launch) -> pl.DataFrame:
-    """Return the lines that no event and no traceback takes, and the events that only report a failure."""
+    """Return the lines that no event and no stack takes, and the events that only report a failure."""
     kind = launch.lines["kind"]
-    return launch.records.select("line", "rank", "message", "headed").filter(
-        kind.is_null() | kind.is_in(["message", *_REPORTS])
+    free = kind.is_null() | kind.is_in(["message", *BLOCKS, *_REPORTS])
+    return launch.records.filter(pl.lit(free) & ~_is_stack(kind).fill_null(False)).select(
+        "line", "rank", "message", "headed"
     )

@@ -15,7 +15,7 @@ import polars as pl
 
 from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA, read_blocks
 from sglogparse._compiler import compiled_plan
-from sglogparse._events import event_schema, read_events
+from sglogparse._events import BLOCKS, event_schema, read_events
 from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
@@ -44,7 +44,8 @@ class Log:
     """The lines of one or several logs, each in exactly one place.
 
     `lines` has a row a physical line, in order, with its `kind`: the name of the event frame that holds it,
-    `message` (a record that no event rule takes), `traceback` (a line of a block), or null (in `unparsed`).
+    `message` (a record that no event rule takes), the kind of a block (`traceback`, `thread_dump`...), or
+    null (in `unparsed`).
     """
 
     def __init__(self, files: list[SourceFile], lines: pl.DataFrame) -> None:
@@ -55,8 +56,11 @@ class Log:
         reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
         warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
         blocks, tracebacks = read_blocks(records, kinds, pl.concat([reports, warmups]).sort("row"))
-        members = pl.Series("row", [row for block in blocks for row in block], dtype=pl.UInt32)
-        kind = kinds.scatter(members.filter(kinds.gather(members).is_null()), "traceback")
+        kind = kinds
+        for name in BLOCKS:
+            rows = [row for block, rows in blocks if block == name for row in rows]
+            members = pl.Series("row", rows, dtype=pl.UInt32)
+            kind = kind.scatter(members.filter(kinds.gather(members).is_null()), name)
         kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
