@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._echoes import Role, role_of
+from sglogparse._families import family_names
 from sglogparse._launches import PHASES, first_line
 
 if TYPE_CHECKING:
@@ -266,8 +267,8 @@ def _refused(launch: Launch) -> list[int]:
 
 
 def _free(launch: Launch) -> pl.DataFrame:
-    """Return the lines that no event and no traceback takes."""
+    """Return the lines that no event and no traceback takes, those of other software among them."""
     kind = launch.lines["kind"]
     return launch.records.select("line", "rank", "message", "headed").filter(
-        kind.is_null() | (kind == "message")
+        kind.is_null() | kind.is_in(["message", *family_names()])
     )

@@ -16,6 +16,7 @@ import polars as pl
 from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA, read_blocks
 from sglogparse._compiler import compiled_plan
 from sglogparse._events import event_schema, read_events
+from sglogparse._families import FOREIGN_DOCS, foreign_schema, read_families
 from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
@@ -43,7 +44,8 @@ class Log:
     """The lines of one or several logs, each in exactly one place.
 
     `lines` has a row a physical line, in order, with its `kind`: the name of the event frame that holds it,
-    `message` (a record that no event rule takes), `traceback` (a line of a block), or null (in `unparsed`).
+    `message` (a record that no event rule takes), `traceback` (a line of a block), the name of a family (of
+    other software, in `foreign`), or null (in `unparsed`).
     """
 
     def __init__(self, files: list[SourceFile], lines: pl.DataFrame) -> None:
@@ -57,6 +59,8 @@ class Log:
         members = pl.Series("row", [row for block in blocks for row in block], dtype=pl.UInt32)
         kind = kinds.scatter(members.filter(kinds.gather(members).is_null()), "traceback")
         kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
+        rows, foreign = read_families(records, kind.is_null())
+        kind = kind.scatter(rows, foreign["family"].cast(kind.dtype))
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
         arguments = read_server_args(frames["server_args"])
@@ -64,12 +68,13 @@ class Log:
             **frames,
             "message": other,
             "traceback": tracebacks,
+            "foreign": foreign,
             "server_arg": arguments,
         }
 
     @cached_property
     def unparsed(self) -> pl.DataFrame:
-        """The lines that no rule and no block takes."""
+        """The lines that no rule, no block and no family takes."""
         return self.lines.filter(pl.col("kind").is_null())
 
     def __getattr__(self, name: str) -> pl.DataFrame:
@@ -125,6 +130,7 @@ def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
         **events,
         "message": MESSAGE_SCHEMA,
         "traceback": TRACEBACK_SCHEMA,
+        "foreign": foreign_schema(),
         "server_arg": SERVER_ARG_SCHEMA,
     }
 
@@ -134,6 +140,7 @@ def column_docs(frame: str) -> dict[str, str]:
     fields = {**docs(), **RECORD_DOCS, **{name: docs().get(name, "") for name in RANKS}}
     own = {
         "traceback": TRACEBACK_DOCS,
+        "foreign": FOREIGN_DOCS,
         "message": {"level": docs()["level"], "message": "the record without its header"},
         "server_arg": {"name": "name of the argument", "value": "its value as JSON"},
     }.get(frame, {})
