@@ -1,4 +1,4 @@
-"""Write the reference pages from the grammar and the rules: docs/frames.md and docs/rules.md.
+"""Write the reference pages from the grammars and the rules: frames.md, families.md and rules.md.
 
 python docs/generate.py            writes them
 python docs/generate.py --check    exits with 1 when one of them is stale
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sglogparse._compiler import compiled_plan
+from sglogparse._families import families
 from sglogparse._grammar import docs, samples
 from sglogparse._log import column_docs, frame_schemas
 from sglogparse._records import RECORD_SCHEMA
@@ -58,6 +59,7 @@ _OTHER = {
     "traceback": "A block: a Python traceback, with its chain of causes. One row a block.",
     "carried": "What carried a line (a container runtime, an orchestrator, a harness), one row a line; "
     "`file` and `line` name it, and the other columns of the record stand in `lines`.",
+    "foreign": "A line of other software, or of a shell, named by its form; families.md lists the families.",
     "server_arg": "The arguments of each `server_args` line, one row an argument.",
 }
 
@@ -68,6 +70,28 @@ def _columns(frame: str, names: list[str]) -> Iterator[str]:
     yield "|---|---|---|"
     for name in names:
         yield f"| {name} | {schema[name]} | {meanings[name]} |"
+
+
+def families_page() -> Iterator[str]:
+    """Yield the lines of the page on the families of foreign lines."""
+    yield "# Families"
+    yield ""
+    yield "Written by docs/generate.py from the grammar; do not edit."
+    yield ""
+    yield "Whose a line is that has no header of SGLang, no event rule and no block. `lines.kind` holds the"
+    yield "name of the family, the frame `foreign` the line. In the order in which they are tried:"
+    for family in families():
+        yield ""
+        yield f"## {family.name}"
+        yield ""
+        yield family.doc
+        if family.samples:
+            yield ""
+            yield "| software | sample |"
+            yield "|---|---|"
+        for sample in family.samples:
+            text = sample.text.replace("|", "\\|").replace("\t", " ")
+            yield f"| {sample.releases} | " + (f"`` {text} ``" if "`" in text else f"`{text}`") + " |"
 
 
 def rules_page() -> Iterator[str]:
@@ -91,7 +115,8 @@ def rules_page() -> Iterator[str]:
 def main() -> int:
     """Write the pages, or check them."""
     stale = []
-    for name, lines in (("frames.md", frames_page()), ("rules.md", rules_page())):
+    pages = {"frames.md": frames_page(), "families.md": families_page(), "rules.md": rules_page()}
+    for name, lines in pages.items():
         path, text = HERE / name, "\n".join(lines) + "\n"
         if "--check" in sys.argv:
             if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -82,7 +82,7 @@ def test_a_reported_traceback_with_a_rank(log_of):
     assert row["stack"] == FRAMES
     assert row["complete"] is True
     assert log.lines["kind"].to_list() == [
-        "memory_pool_end", "exception_report", *["traceback"] * 5, None, "memory_pool_end",
+        "memory_pool_end", "exception_report", *["traceback"] * 5, "blank", "memory_pool_end",
     ]  # fmt: skip
 
 

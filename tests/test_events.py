@@ -11,6 +11,7 @@ import pytest
 from sglogparse import _events
 from sglogparse._compiler import compile_grammar, compiled_plan
 from sglogparse._events import BLOCKS, DTYPES, event_schema, printed, read_events
+from sglogparse._families import family_names
 from sglogparse._records import RECORD_SCHEMA, read_records
 
 PLAN = compiled_plan()
@@ -76,7 +77,7 @@ def test_the_types_of_fields():
 
 def test_kinds_are_an_enum_in_the_order_of_the_grammar():
     kinds, _ = read_events(_records("x"), PLAN)
-    assert kinds.dtype == pl.Enum([*EVENTS, "message", *BLOCKS])
+    assert kinds.dtype == pl.Enum([*EVENTS, "message", *BLOCKS, *family_names()])
     assert kinds.to_list() == [None]
 
 

@@ -11,6 +11,7 @@ import sglogparse
 from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._events import BLOCKS
+from sglogparse._families import families, family_names
 from sglogparse._grammar import samples
 from sglogparse._log import column_docs, frame_schemas
 
@@ -22,9 +23,10 @@ def _check_places(log):
     """Check that every line is in one frame, one block or in `unparsed`, and that `kind` says which."""
     in_frames = sum(log.frames[name].height for name in (*EVENTS, "message"))
     in_blocks = log.lines.filter(pl.col("kind").is_in(BLOCKS)).height
-    assert (
-        in_frames + in_blocks + log.unparsed.height == log.lines.height == sum(one.lines for one in log.files)
-    )
+    placed = in_frames + log.foreign.height + in_blocks + log.unparsed.height
+    assert placed == log.lines.height == sum(one.lines for one in log.files)
+    named = log.lines.filter(pl.col("kind").cast(pl.String).is_in(family_names()))
+    assert log.foreign.select("file", "line", "family").rows() == named.select("file", "line", "kind").rows()
     for name in (*EVENTS, "message"):
         own = log.lines.filter(pl.col("kind").cast(pl.String) == name)
         assert log.frames[name].select("file", "line").rows() == own.select("file", "line").rows(), name
@@ -58,7 +60,8 @@ _texts = st.sampled_from([sample.text for found in samples().values() for sample
         '  File "/s/a.py", line 1 in f', "Call stack:", "Message: 'x'", "torch.Foo",
     ]
 )  # fmt: skip
-_lines = st.lists(st.tuples(_heads, _texts).map("".join), max_size=25)
+_foreign = st.sampled_from([sample.text for family in families() for sample in family.samples])
+_lines = st.lists(st.tuples(_heads, _texts | _foreign).map("".join), max_size=25)
 
 
 def test_every_line_of_any_log_is_in_exactly_one_place(tmp_path):
@@ -83,7 +86,7 @@ def test_one_line_of_each_kind(tmp_path):
         "\n"
     )
     log = read_log(path)
-    kinds = ["server_args", "message", "exception_report", "traceback", "traceback", None]
+    kinds = ["server_args", "message", "exception_report", "traceback", "traceback", "blank"]
     assert log.lines["kind"].to_list() == kinds
     assert log.message.select("line", "rank", "level", "message").rows() == [
         (2, "TP0", "WARNING", "something else")
@@ -92,9 +95,10 @@ def test_one_line_of_each_kind(tmp_path):
     assert log.traceback.select("line", "last_line", "rank", "exceptions").rows() == [
         (3, 5, "TP0", ["ValueError: x"])
     ]
-    assert log.unparsed.select("line", "text").rows() == [(6, "")]
+    assert log.foreign.select("line", "family", "message").rows() == [(6, "blank", "")]
+    assert log.unparsed.rows() == []
     assert {name for name, frame in log.frames.items() if not frame.is_empty()} == {
-        "server_args", "message", "exception_report", "traceback", "server_arg",
+        "server_args", "message", "exception_report", "traceback", "server_arg", "foreign",
     }  # fmt: skip
 
 
@@ -128,7 +132,7 @@ def test_the_kinds_of_lines_are_the_frames(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("x\n")
     kinds = set(read_log(path).lines.schema["kind"].categories)
-    assert kinds == EVENTS | {"message", *BLOCKS}
+    assert kinds == EVENTS | {"message", *BLOCKS} | set(family_names())
 
 
 def test_reading_needs_no_pathlib_and_takes_one_path_or_many(tmp_path):

@@ -175,7 +175,7 @@ def test_of_a_line_with_carriage_returns_the_visible_part_is_classified(write):
     line = b"[2026-01-01 00:00:00 TP1] Memory pool end. avail mem=5.61 GB"
     log = read_log(write(BAR + line + b"\r\n" + BAR + b"  \n"))
     assert log.memory_pool_end.select("line", "tp", "avail_mem").rows() == [(1, 1, 5.61)]
-    assert log.lines["kind"].to_list() == ["memory_pool_end", None]
+    assert log.lines["kind"].to_list() == ["memory_pool_end", "progress_bar"]
     assert log.lines["text"][0] == (BAR + line).decode()
 
 

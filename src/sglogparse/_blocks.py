@@ -138,7 +138,7 @@ def _tagged_heads(heads: pl.DataFrame, tags: list[str | None], texts: list[str])
     told = read_records(
         heads[rows].select("file", "line").with_columns(text=pl.Series([texts[row] for row in rows])),
         compiled_plan(),
-    ).select(heads.columns)
+    )[0].select(heads.columns)
     ranks = [_TORCH_TAG.match(tags[row] or "") for row in rows]
     rank = pl.Series([match[1] if match else None for match in ranks], dtype=pl.String)
     told = told.with_columns(

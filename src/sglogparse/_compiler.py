@@ -200,29 +200,42 @@ def definitions_of(text: str) -> dict[str, Definition]:
     return dict(builder._definitions)
 
 
+def rule_patterns(text: str, start: str) -> dict[str, str]:
+    """Return, for each rule that `start` lists, the pattern of a text that begins as the rule says.
+
+    Raises GrammarError as compile_grammar does.
+    """
+    compiler = _Compiler(text)
+    definitions = compiler.definitions
+    return {
+        name: "^" + compiler.pattern(definitions[name].tree, None, (name,))
+        for name in _rule_names(definitions[start].tree)
+    }
+
+
 class _Compiler:
     """Walks the EBNF trees of a grammar. One instance compiles one grammar."""
 
     def __init__(self, text: str) -> None:
-        self._definitions = definitions_of(text)
+        self.definitions = definitions_of(text)
         self._docs = docs_of(text)
         bases = terminal_bases(text)
         self._types: dict[str, FieldType] = {
             name.lower(): _field_type(bases.get(name, name))
-            for name, definition in self._definitions.items()
+            for name, definition in self.definitions.items()
             if definition.is_term
         }
 
     def plan(self) -> Plan:
-        events = tuple(self._event(name) for name in _rule_names(self._definitions["event"].tree))
+        events = tuple(self._event(name) for name in _rule_names(self.definitions["event"].tree))
         groups: dict[str, str] = {}
-        header = self._pattern(self._definitions["header"].tree, groups, ("header",))
+        header = self.pattern(self.definitions["header"].tree, groups, ("header",))
         tags = {}
-        for alternative in _alternatives(self._definitions["tag"].tree):
+        for alternative in _alternatives(self.definitions["tag"].tree):
             literal, name = _children(alternative)
             tags[_literal_text(literal) or ""] = (_symbol(name) or "").lower()
-        headers = tuple(map(self._header, _alternatives(self._definitions["header"].tree)))
-        ending = self._definitions.get("location")
+        headers = tuple(map(self._header, _alternatives(self.definitions["header"].tree)))
+        ending = self.definitions.get("location")
         location = self._dialect("location", _children(ending.tree)) if ending else None
         wrappers = (*self._wrappers("certain"), *self._wrappers("likely"))
         pattern = "^(?:" + header + ")"
@@ -230,11 +243,11 @@ class _Compiler:
 
     def _wrappers(self, kind: str) -> Iterator[Wrapper]:
         """Yield the wrappers that a rule lists; a grammar need not have any."""
-        rule = self._definitions.get(kind)
+        rule = self.definitions.get(kind)
         for name in _rule_names(rule.tree) if rule else ():
             groups: dict[str, str] = {}
-            tree = self._definitions[name].tree
-            pattern = self._pattern(tree, groups, (name,))
+            tree = self.definitions[name].tree
+            pattern = self.pattern(tree, groups, (name,))
             starts = [self._starts(_children(one)) for one in _alternatives(tree)]
             prefixes = tuple(prefix for start in starts for prefix in start) if all(starts) else ()
             yield Wrapper(name, prefixes, f"^(?P<wrapper>{pattern})", groups, kind == "certain")
@@ -247,14 +260,14 @@ class _Compiler:
     def _dialect(self, rule: str, trees: list[Tree[object]], *, located: bool = False) -> Header:
         """Return the pattern of a header or of its end, with groups for the fields that records keep."""
         groups: dict[str, str] = {}
-        pattern = "".join(self._pattern(tree, groups, (rule,)) for tree in trees)
+        pattern = "".join(self.pattern(tree, groups, (rule,)) for tree in trees)
         for unused in _UNUSED & set(groups):
             pattern = pattern.replace(f"(?P<{unused}>", "(?:")
             del groups[unused]
         return Header(self._starts(trees), f"^(?P<header>{pattern})", groups, located)
 
     def _event(self, name: str) -> EventPlan:
-        trees = list(_alternatives(self._definitions[name].tree))
+        trees = list(_alternatives(self.definitions[name].tree))
         starts = [self._prefixes(name, _children(tree)) for tree in trees]
         wordings = tuple(
             self._wording(name, tree, prefixes, _rivals(prefixes, starts))
@@ -273,24 +286,24 @@ class _Compiler:
         star = next((i for i, child in enumerate(children) if _is_star(child)), None)
         groups: dict[str, str] = {}
         if star is None:
-            pattern = "".join(self._pattern(child, groups, (name,)) for child in children)
+            pattern = "".join(self.pattern(child, groups, (name,)) for child in children)
             return Fixed(prefixes, rivals, f"^{pattern}$", groups)
         separator, item = _children(_children(children[star])[0])
         rule = _symbol(item)
         if rule is None or _symbol(children[star - 1]) != rule:
             raise GrammarError(f"grammar rule {name}: a repeat must have the form `item (separator item)*`")
-        head = "".join(self._pattern(child, groups, (name,)) for child in children[: star - 1])
-        end = "".join(self._pattern(child, groups, (name,)) for child in children[star + 1 :])
+        head = "".join(self.pattern(child, groups, (name,)) for child in children[: star - 1])
+        end = "".join(self.pattern(child, groups, (name,)) for child in children[star + 1 :])
         items = tuple(
-            self._item(rule, alternative) for alternative in _alternatives(self._definitions[rule].tree)
+            self._item(rule, alternative) for alternative in _alternatives(self.definitions[rule].tree)
         )
         return Bag(prefixes, rivals, head, _literal_text(separator) or "", items, end, groups)
 
     def _item(self, rule: str, tree: Tree[object]) -> Item:
         groups: dict[str, str] = {}
         children = _children(tree)
-        pattern = "".join(self._pattern(child, groups, (rule,)) for child in children)
-        start = self._pattern(children[0], None, (rule,))
+        pattern = "".join(self.pattern(child, groups, (rule,)) for child in children)
+        start = self.pattern(children[0], None, (rule,))
         return Item(_literal_text(children[0]) or "", start, pattern, tuple(groups.values()))
 
     def _prefixes(self, rule: str, trees: list[Tree[object]]) -> tuple[str, ...]:
@@ -307,23 +320,23 @@ class _Compiler:
         if literal is not None:
             return (literal,)
         name = _symbol(first) if first else None
-        words = self._terminal(name).split("|") if name and self._definitions[name].is_term else []
+        words = self._terminal(name).split("|") if name and self.definitions[name].is_term else []
         return tuple(words) if all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words) else ()
 
-    def _pattern(self, tree: Tree[object], groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
+    def pattern(self, tree: Tree[object], groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
         """Return the pattern of a tree, adding its groups; with `groups` None nothing is captured."""
         data = str(tree.data)
         if data in ("expansions", "alias"):
-            options = [self._pattern(child, groups, path) for child in _alternatives(tree)]
+            options = [self.pattern(child, groups, path) for child in _alternatives(tree)]
             return _one_of(options) if len(options) > 1 else options[0]
         if data == "expansion":
-            return "".join(self._pattern(child, groups, path) for child in _alternatives(tree))
+            return "".join(self.pattern(child, groups, path) for child in _alternatives(tree))
         if data == "maybe":
-            return "(?:" + "".join(self._pattern(child, groups, path) for child in _alternatives(tree)) + ")?"
+            return "(?:" + "".join(self.pattern(child, groups, path) for child in _alternatives(tree)) + ")?"
         if data == "expr":
             inner, operator = next(_alternatives(tree)), str(tree.children[1])
             if operator == "?" or groups is None:
-                return "(?:" + self._pattern(inner, groups, path) + ")" + operator
+                return "(?:" + self.pattern(inner, groups, path) + ")" + operator
             raise GrammarError(f"grammar rule {path[0]}: a repeat of fields cannot be compiled here")
         if data != "value":
             raise GrammarError(f"grammar rule {path[0]}: `{data}` cannot be compiled")
@@ -333,15 +346,15 @@ class _Compiler:
     def _named(self, name: str | None, groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
         if name is None:
             raise GrammarError(f"grammar rule {path[0]}: a pattern must be a named terminal")
-        definition = self._definitions[name]
+        definition = self.definitions[name]
         if name in path:
             raise GrammarError(f"grammar rule {name} is recursive and cannot be compiled")
         if definition.is_term:
             body, name = self._terminal(name), name.lower()
         elif name in _OPAQUE:
-            body = self._pattern(definition.tree, None, (*path, name))
+            body = self.pattern(definition.tree, None, (*path, name))
         else:
-            return self._pattern(definition.tree, groups, (*path, name))
+            return self.pattern(definition.tree, groups, (*path, name))
         if groups is None:
             return f"(?:{body})"
         group = name if name not in groups else f"{name}__{len(groups)}"
@@ -350,7 +363,7 @@ class _Compiler:
 
     def _terminal(self, name: str) -> str:
         """Return the pattern of a terminal (Lark has put the pattern in place of a reference already)."""
-        values = list(self._definitions[name].tree.iter_subtrees_topdown())
+        values = list(self.definitions[name].tree.iter_subtrees_topdown())
         raw = next((text for value in values if (text := _literal(value)) is not None), "")
         if (
             sum(value.data == "value" for value in values) > 2

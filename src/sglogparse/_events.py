@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sglogparse._compiler import Bag, Fixed
+from sglogparse._families import family_names
 from sglogparse._records import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
 
 def kind_type(plan: Plan) -> pl.Enum:
     """Return the type of a line's kind: the events, in the order of the plan, and what lines are besides."""
-    return pl.Enum([*(event.name for event in plan.events), "message", *BLOCKS])
+    return pl.Enum([*(event.name for event in plan.events), "message", *BLOCKS, *family_names()])
 
 
 def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan], pl.Series]]:

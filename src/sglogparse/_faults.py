@@ -16,6 +16,7 @@ import polars as pl
 
 from sglogparse._echoes import Role, role_of
 from sglogparse._events import BLOCKS
+from sglogparse._families import family_names
 from sglogparse._launches import PHASES, first_line, once
 
 if TYPE_CHECKING:
@@ -327,7 +328,7 @@ def _is_stack(kind: pl.Series) -> pl.Expr:
 def _free(launch: Launch) -> pl.DataFrame:
     """Return the lines that no event and no stack takes, and the events that only report a failure."""
     kind = launch.lines["kind"]
-    free = kind.is_null() | kind.is_in(["message", *BLOCKS, *_REPORTS])
+    free = kind.is_null() | kind.is_in(["message", *BLOCKS, *_REPORTS, *family_names()])
     return launch.records.filter(pl.lit(free) & ~_is_stack(kind).fill_null(False)).select(
         "line", "rank", "message", "headed"
     )

@@ -70,19 +70,19 @@ def docs() -> dict[str, str]:
 def samples() -> dict[str, tuple[Sample, ...]]:
     """Return the sample lines of each rule: the //> lines above it."""
     return {
-        name: tuple(found) for name, (_, found) in _annotations(grammar_text(*LINE_GRAMMARS)).items() if found
+        name: tuple(found) for name, (_, found) in notes_of(grammar_text(*LINE_GRAMMARS)).items() if found
     }
 
 
 @cache
 def rule_names(file: str) -> tuple[str, ...]:
     """Return the event rules of a grammar file, in its order: those that have a sample line."""
-    return tuple(name for name, (_, found) in _annotations(grammar_text(file)).items() if found)
+    return tuple(name for name, (_, found) in notes_of(grammar_text(file)).items() if found)
 
 
 def docs_of(text: str) -> dict[str, str]:
     """Return the documentation that a grammar's text gives its rules and terminals."""
-    return {name: " ".join(lines) for name, (lines, _) in _annotations(text).items() if lines}
+    return {name: " ".join(lines) for name, (lines, _) in notes_of(text).items() if lines}
 
 
 def terminal_bases(text: str) -> dict[str, str]:
@@ -90,7 +90,8 @@ def terminal_bases(text: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Z0-9_]+): ([A-Z0-9_]+)$", text, re.MULTILINE))
 
 
-def _annotations(text: str) -> dict[str, tuple[list[str], list[Sample]]]:
+def notes_of(text: str) -> dict[str, tuple[list[str], list[Sample]]]:
+    """Return, for each rule and terminal of a grammar's text, its //: lines and its //> lines."""
     notes: dict[str, tuple[list[str], list[Sample]]] = {}
     doc: list[str] = []
     found: list[Sample] = []

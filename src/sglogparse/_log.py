@@ -16,6 +16,7 @@ import polars as pl
 from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA, read_blocks
 from sglogparse._compiler import compiled_plan
 from sglogparse._events import BLOCKS, event_schema, read_events
+from sglogparse._families import FOREIGN_DOCS, foreign_schema, read_families
 from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
@@ -44,8 +45,8 @@ class Log:
     """The lines of one or several logs, each in exactly one place.
 
     `lines` has a row a physical line, in order, with its `kind`: the name of the event frame that holds it,
-    `message` (a record that no event rule takes), the kind of a block (`traceback`, `thread_dump`...), or
-    null (in `unparsed`).
+    `message` (a record that no event rule takes), the kind of a block (`traceback`, `thread_dump`...), the
+    name of a family (of other software, in `foreign`), or null (in `unparsed`).
     """
 
     def __init__(self, files: list[SourceFile], lines: pl.DataFrame) -> None:
@@ -62,6 +63,8 @@ class Log:
             members = pl.Series("row", rows, dtype=pl.UInt32)
             kind = kind.scatter(members.filter(kinds.gather(members).is_null()), name)
         kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
+        others, foreign = read_families(records, kind.is_null())
+        kind = kind.scatter(others, foreign["family"].cast(kind.dtype))
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
         arguments = read_server_args(frames["server_args"])
@@ -69,13 +72,14 @@ class Log:
             **frames,
             "message": other,
             "traceback": tracebacks,
+            "foreign": foreign,
             "server_arg": arguments,
             "carried": carried,
         }
 
     @cached_property
     def unparsed(self) -> pl.DataFrame:
-        """The lines that no rule and no block takes."""
+        """The lines that no rule, no block and no family takes."""
         return self.lines.filter(pl.col("kind").is_null())
 
     def __getattr__(self, name: str) -> pl.DataFrame:
@@ -137,6 +141,7 @@ def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
         **events,
         "message": MESSAGE_SCHEMA,
         "traceback": TRACEBACK_SCHEMA,
+        "foreign": foreign_schema(),
         "server_arg": SERVER_ARG_SCHEMA,
         "carried": {"file": RECORD_SCHEMA["file"], "line": RECORD_SCHEMA["line"], **CARRIER_SCHEMA},
     }
@@ -147,6 +152,7 @@ def column_docs(frame: str) -> dict[str, str]:
     fields = {**docs(), **RECORD_DOCS, **{name: docs().get(name, "") for name in RANKS}}
     own = {
         "traceback": TRACEBACK_DOCS,
+        "foreign": FOREIGN_DOCS,
         "message": {"level": docs()["level"], "message": "the record without its header"},
         "server_arg": {"name": "name of the argument", "value": "its value as JSON"},
         "carried": CARRIER_DOCS,
