@@ -1,6 +1,6 @@
-"""Write the reference pages from the grammars and the rules: frames.md, families.md and rules.md.
+"""Write what follows from the grammars and the rules: the reference pages, and the compiled plan.
 
-python docs/generate.py            writes them
+python docs/generate.py            writes docs/*.md and src/sglogparse/data/plan.json
 python docs/generate.py --check    exits with 1 when one of them is stale
 """
 
@@ -10,11 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglogparse._compiler import compiled_plan
+from sglogparse._compiler import compile_grammar, compiled_plan, rule_patterns
 from sglogparse._families import families
-from sglogparse._grammar import docs, samples
+from sglogparse._grammar import LINE_GRAMMARS, docs, grammar_text, samples
 from sglogparse._log import column_docs, frame_schemas
 from sglogparse._records import RECORD_SCHEMA
+from sglogparse._stored import PLAN_FILE, encoded
 from sglogparse.rules import RULES
 
 HERE = Path(__file__).parent
@@ -112,15 +113,22 @@ def rules_page() -> Iterator[str]:
         yield f"Since {rule.since}."
 
 
+def plan() -> str:
+    """Return what the compiler makes of the grammars, as it is stored."""
+    text, foreign = grammar_text(*LINE_GRAMMARS), grammar_text("families.lark")
+    patterns = {foreign: {start: rule_patterns(foreign, start) for start in ("family", "more")}}
+    return encoded(text, compile_grammar(text), patterns)
+
+
 def main() -> int:
-    """Write the pages, or check them."""
+    """Write the files, or check them."""
     stale = []
     pages = {"frames.md": frames_page(), "families.md": families_page(), "rules.md": rules_page()}
-    for name, lines in pages.items():
-        path, text = HERE / name, "\n".join(lines) + "\n"
+    texts = {HERE / name: "\n".join(lines) + "\n" for name, lines in pages.items()}
+    for path, text in {PLAN_FILE: plan(), **texts}.items():
         if "--check" in sys.argv:
             if not path.exists() or path.read_text(encoding="utf-8") != text:
-                stale.append(name)
+                stale.append(path.name)
         else:
             path.write_text(text, encoding="utf-8")
     if stale:

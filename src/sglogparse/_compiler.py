@@ -179,8 +179,11 @@ class Plan:
 
 @cache
 def compiled_plan() -> Plan:
-    """Compile the line grammars."""
-    return compile_grammar(grammar_text(*LINE_GRAMMARS))
+    """Return the plan of the line grammars: the stored one, or a new one after a change of theirs."""
+    from sglogparse._stored import stored_plan
+
+    text = grammar_text(*LINE_GRAMMARS)
+    return stored_plan(text) or compile_grammar(text)
 
 
 def compile_grammar(text: str) -> Plan:

@@ -99,6 +99,7 @@ def _buckets(messages: pl.Series, plan: Plan) -> Iterator[tuple[list[EventPlan],
         yield [plan.events[index] for index in sorted(set(map(int, str(bucket).split(","))))], rows
 
 
+@cache
 def _prefixes(plan: Plan) -> dict[int, dict[str, str]]:
     """Return, by their length, the heads with which wordings start, each with the indices of its rules."""
     found: dict[int, dict[str, str]] = {}

@@ -18,6 +18,7 @@ import polars as pl
 from sglogparse._compiler import rule_patterns
 from sglogparse._grammar import Sample, grammar_text, notes_of
 from sglogparse._records import RECORD_SCHEMA
+from sglogparse._stored import stored_patterns
 
 _GRAMMAR = "families.lark"
 #: The end of the name of a rule whose lines mean nothing alone.
@@ -43,11 +44,15 @@ class Family:
 def families() -> tuple[Family, ...]:
     """Return the families in the order in which readers try them."""
     text = grammar_text(_GRAMMAR)
-    notes, more = notes_of(text), rule_patterns(text, "more")
+    notes, more = notes_of(text), _patterns(text, "more")
     return tuple(
         Family(name, " ".join(notes[name][0]), tuple(notes[name][1]), pattern, more.get(name + _MORE))
-        for name, pattern in rule_patterns(text, "family").items()
+        for name, pattern in _patterns(text, "family").items()
     )
+
+
+def _patterns(text: str, start: str) -> dict[str, str]:
+    return stored_patterns(text, start) or rule_patterns(text, start)
 
 
 @cache

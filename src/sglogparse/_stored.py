@@ -1,0 +1,99 @@
+"""What the compiler made of the grammars, kept in the package, so that a command need not compile them.
+
+    grammars/*.lark --> (docs/generate.py) --> data/plan.json: digest of the texts, plan, family patterns
+    a command: digest of the texts = the stored one --> the stored plan, else the compiler
+
+It is keyed by the grammars' text: after a change of a grammar the stored plan is not used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sglogparse._compiler import Bag, EventPlan, Fixed, Header, Item, Plan, Wrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Where the plan is kept.
+PLAN_FILE = Path(__file__).parent / "data" / "plan.json"
+
+
+def digest(text: str) -> str:
+    """Return what a stored plan is keyed by."""
+    return sha256(text.encode()).hexdigest()
+
+
+def stored_plan(text: str) -> Plan | None:
+    """Return the stored plan of a grammar's text; None when what is stored is that of another text."""
+    stored = _stored()
+    return _plan(stored["plan"]) if stored.get("digest") == digest(text) else None
+
+
+def stored_patterns(text: str, start: str) -> dict[str, str] | None:
+    """Return the stored patterns of a rule's alternatives; None when they are those of another text."""
+    patterns: dict[str, str] | None = _stored().get("patterns", {}).get(digest(text), {}).get(start)
+    return patterns
+
+
+@cache
+def _stored() -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(PLAN_FILE.read_text(encoding="utf-8"))
+    except FileNotFoundError:  # before the first time that it is written
+        return {}
+    return stored
+
+
+def encoded(text: str, plan: Plan, patterns: Mapping[str, Mapping[str, dict[str, str]]]) -> str:
+    """Return the text of the file: a plan, and by grammar text and rule the patterns of its alternatives."""
+    return json.dumps(
+        {
+            "digest": digest(text),
+            "plan": {
+                "header": plan.header,
+                "header_groups": plan.header_groups,
+                "headers": [dataclasses.asdict(one) for one in plan.headers],
+                "location": dataclasses.asdict(plan.location) if plan.location else None,
+                "wrappers": [dataclasses.asdict(one) for one in plan.wrappers],
+                "tags": plan.tags,
+                "types": plan.types,
+                "events": [dataclasses.asdict(one) for one in plan.events],
+            },
+            "patterns": {digest(one): dict(rules) for one, rules in patterns.items()},
+        },
+        separators=(",", ":"),
+    )
+
+
+def _plan(stored: Mapping[str, Any]) -> Plan:
+    return Plan(
+        events=tuple(_event(one) for one in stored["events"]),
+        header=stored["header"],
+        header_groups=stored["header_groups"],
+        headers=tuple(_tupled(Header, one) for one in stored["headers"]),
+        location=_tupled(Header, stored["location"]) if stored["location"] else None,
+        wrappers=tuple(_tupled(Wrapper, one) for one in stored["wrappers"]),
+        tags=stored["tags"],
+        types=stored["types"],
+    )
+
+
+def _event(stored: dict[str, Any]) -> EventPlan:
+    wordings = tuple(
+        _tupled(Bag, {**one, "items": tuple(_tupled(Item, item) for item in one["items"])})
+        if "items" in one
+        else _tupled(Fixed, one)
+        for one in stored["wordings"]
+    )
+    return EventPlan(**{**stored, "wordings": wordings})
+
+
+def _tupled(kind: Any, stored: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any of the classes of a plan
+    """Return an object from its fields: what was a tuple is a list in JSON."""
+    return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in stored.items()})
