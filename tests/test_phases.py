@@ -196,6 +196,7 @@ LOAD = "[2026-04-09 08:00:{:02} TP{}] Load weight begin. avail mem={} GB"
 LOADED = "[2026-04-09 08:00:{:02} TP{}] Load weight end. type=WrenForCausalLM, avail mem=20.00 GB"
 READY = "[2026-04-09 08:00:{:02}] The server is fired up and ready to roll!"
 QUIT = "[2026-04-09 08:00:{:02}] Received sigquit from a child process. It usually means the child failed."
+DIED = "[2026-04-09 08:00:{:02} TP{}] Scheduler hit an exception: Traceback (most recent call last):"
 BATCH = "[2026-04-09 08:00:{:02} TP{}] Decode batch. #running-req: 1, #token: 90, token usage: 0.01, cuda graph: True, gen throughput (token/s): 9.00, #queue-req: 0"
 STARTED = "[2026-04-09 08:00:{:02}] INFO:     Started server process [{}]"
 
@@ -230,6 +231,12 @@ SPLITS = {
     ),
     "a new process after a death": (
         [BEGIN.format(0, 0), LOAD.format(1, 0, 70), LOADED.format(2, 0), QUIT.format(3), BEGIN.format(8, 0), LOAD.format(9, 0, 70)], [(1, 4), (5, 6)],
+    ),
+    "a rank whose own process died": (
+        [BEGIN.format(0, 0), LOAD.format(1, 0, 70), LOADED.format(2, 0), DIED.format(3, 0), BEGIN.format(8, 0), LOAD.format(9, 0, 40)], [(1, 4), (5, 6)],
+    ),
+    "a draft worker beside a rank whose process died": (
+        [BEGIN.format(0, 0), LOAD.format(1, 0, 70), LOADED.format(2, 0), DIED.format(3, 1), BEGIN.format(3, 0), LOAD.format(4, 0, 9)], [(1, 6)],
     ),
     "a late rank after a death": ([BEGIN.format(0, 0), QUIT.format(1), BEGIN.format(2, 1)], [(1, 3)]),
     "a helper that died": ([BEGIN.format(0, 0), QUIT.format(1), LOAD.format(2, 0, 70)], [(1, 3)]),

@@ -291,13 +291,13 @@ def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
 
 #: Events by which a rank begins, by which a server shows that its start is over, and by which a process ends.
 _BEGINS = ("dist_init_begin", "load_weight_begin")
-_DEATHS = ("sigquit", "process_exit")
+_DEATHS = ("sigquit", "process_exit", "exception_report")
 _BATCHES = ("decode_batch", "prefill_batch")
-_ENDS = (*_DEATHS, *_BATCHES, "ready", "sigterm", "exception_report")
+_ENDS = (*_DEATHS, *_BATCHES, "ready", "sigterm")
 _TELLING = frozenset(
     {*_BEGINS, *_ENDS, "dist_init_end", "load_weight_end", "server_args", "server_arg", "traceback"}
 )
-_COLUMNS = ("file", "line", "rank", "avail_mem", "name", "value")
+_COLUMNS = ("file", "line", "rank", "avail_mem", "name", "value", "process_name")
 
 
 def _given(own: Mapping[str, pl.DataFrame]) -> dict[int, dict[str, str]]:
@@ -373,6 +373,9 @@ def _is_new(own: Mapping[str, pl.DataFrame], again: Mapping[str, Any]) -> bool:
     mine, line = pl.col("rank").eq_missing(again["rank"]), again["line"]
     if own["load_weight_end"].filter(mine & pl.col("line").is_between(again["before"], line)).is_empty():
         return True  # no draft worker begins before the weights are there
+    died = mine & (pl.col("process_name") == "Scheduler") & pl.col("line").is_between(again["before"], line)
+    if not own["exception_report"].filter(died).is_empty():
+        return True  # a rank whose own process has ended speaks again
     free = own["load_weight_begin"].filter(mine).drop_nulls("avail_mem")
     first = free.filter(pl.col("line").is_between(again["before"], line, closed="left"))["avail_mem"]
     then = free.filter(pl.col("line") >= line)["avail_mem"]

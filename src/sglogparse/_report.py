@@ -117,7 +117,7 @@ class LaunchReport:
     #: the numbers that show how a server that serves is doing
     vitals: tuple[str, ...]
     findings: tuple[Finding, ...]
-    #: the stamp of the first fault's line; None without stamps
+    #: the last stamp up to the first fault's line; None without stamps
     fault_time: dt.datetime | None = None
 
     @property

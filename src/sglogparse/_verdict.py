@@ -200,11 +200,17 @@ def _judge(launch: Launch) -> LaunchReport:
         action=action,
         fix=chief.fix if chief else None,
         root=root,
-        fault_time=launch.lines["time"][root.line - launch.first_line] if root else None,
+        fault_time=_time_of(launch, root.line) if root else None,
         chief=chief,
         vitals=tuple(vitals(launch, root, findings)),
         findings=tuple(findings),
     )
+
+
+def _time_of(launch: Launch, line: int) -> dt.datetime | None:
+    """Return the last stamp up to a line: the exception within a traceback has none of its own."""
+    times = launch.lines["time"][: line - launch.first_line + 1].drop_nulls()
+    return None if times.is_empty() else times[-1]
 
 
 def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
