@@ -43,10 +43,10 @@ class Family:
 def families() -> tuple[Family, ...]:
     """Return the families in the order in which readers try them."""
     text = grammar_text(_GRAMMAR)
-    notes, more = notes_of(text), rule_patterns(text, "more")
+    notes, (begin, more) = notes_of(text), rule_patterns(text, "family", "more")
     return tuple(
         Family(name, " ".join(notes[name][0]), tuple(notes[name][1]), pattern, more.get(name + _MORE))
-        for name, pattern in rule_patterns(text, "family").items()
+        for name, pattern in begin.items()
     )
 
 
