@@ -116,7 +116,8 @@ def rules_page() -> Iterator[str]:
 def plan() -> str:
     """Return what the compiler makes of the grammars, as it is stored."""
     text, foreign = grammar_text(*LINE_GRAMMARS), grammar_text("families.lark")
-    patterns = {foreign: {start: rule_patterns(foreign, start) for start in ("family", "more")}}
+    starts = ("family", "more")
+    patterns = {foreign: dict(zip(starts, rule_patterns(foreign, *starts), strict=True))}
     return encoded(text, compile_grammar(text), patterns)
 
 

@@ -628,6 +628,7 @@ hf_token="s3cret-2", json_model_override_args='{"x": {"password": "s3cret-3"}}',
 [2026-02-27 12:50:00 TP0] fetching https://me:s3cret-4@hub.local/m with Authorization: Bearer s3cret-5
 [2026-02-27 12:50:00] env: HF_TOKEN=hf_s3cret6AbCdEfGhIj and {\\"api_key\\": \\"s3cret-7\\"}
 plain line with sk-s3cret-8-0123456789
++ export HF_TOKEN=hf_s3cret13AbCdEfGhIj
 [2026-02-27 12:50:01] INFO:     10.0.0.1:5000 - "GET /health?api_key=s3cret-9 HTTP/1.1" 200 OK
 [2026-02-27 12:50:02 TP0] Scheduler hit an exception: Traceback (most recent call last):
   File "/opt/sglang/srt/managers/scheduler.py", line 3, in run_scheduler_process
@@ -642,6 +643,7 @@ SELECTS = [
     "select args_repr from server_args",
     "select * from lines",
     "select * from unparsed",
+    "select * from foreign",
     "select * from message",
     "select * from traceback",
     "select stack, exceptions from traceback",

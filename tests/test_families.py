@@ -138,6 +138,15 @@ CONFUSERS = [
     "From the log it is clear that rank 3 died",
     "Process 4 is the scheduler",
     "Total 5 requests",
+    "Since 0.1.0.",
+    "Failed: we could not start it",
+    "Fixed in release 0.5.2",
+    "Installed from source, with CUDA 12.8",
+    "the weights are in /models/m, and the log in /var/log/s.log:",
+    "It says (see above): 8 ranks, [0] is the first",
+    "Thread 3 of this discussion",
+    "| I think this is the cause",
+    "INFO is the level I use",
     # records of SGLang without and with their header
     "Load weight begin. avail mem=78.81 GB",
     "Decode batch. #running-req: 1, #token: 512, token usage: 0.01",
@@ -165,6 +174,10 @@ CONFUSERS = [
     "@torch.no_grad()",
     "            ^^^^^^^^^^^^^^^^",
     "  if self.device.type != 'cpu':",
+    '    "model_path": model_path,',
+    "    'kind': 'scheduler',",
+    '    "tp_size": 8,',
+    "    },",
     # tracebacks
     "Traceback (most recent call last):",
     "[rank0]: Traceback (most recent call last):",
@@ -205,6 +218,32 @@ def test_a_line_goes_on_with_its_family_in_its_own_file_and_nearby_only():
 def test_a_chain_of_lines_goes_on_as_long_as_it_is_unbroken():
     lines = ["/src/a.cu(12): error: no instance matches", *["        instantiation of f"] * 40, "plain"]
     assert _compiled(lines) == ["compiler"] * 41 + [None]
+
+
+def test_json_that_is_printed_line_by_line_is_one_family():
+    lines = ["{", '  "text": " Paris",', '  "meta_info": {', '    "ids": [', "      1,", "    ]", "  }", "}"]
+    assert _compiled(lines) == ["json_text"] * 8
+    assert _compiled(lines[1:7]) == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "line"),
+    [
+        ("torch_log", "[W516 08:00:00.12 OperatorEntry.cpp:154] Warning: overridden", "    registered at /b/x.cpp:1"),
+        ("npu", "EI0006: Getting socket times out.", "        Solution: 1. Check the network."),
+        ("tokenizers", "To disable this warning, you can either:", "\t- set something else"),
+        ("sgl_kernel", "Please ensure sgl_kernel is properly installed with:", "pip install --upgrade sgl_kernel"),
+        ("torchcodec", "Could not load libtorchcodec.", "        1. FFmpeg is not properly installed"),
+        ("native_crash", "frame #0: f + 0x1 (0x2 in a.so)", "    0x7f00 a.so"),
+        ("container_banner", "NOTE: CUDA Forward Compatibility mode ENABLED.", "  with kernel driver 535."),
+        ("gpu_tool", "NPU info:", "\tNPU ID : 0"),
+        ("kubernetes", "Events:", "      Message:  no room"),
+        ("transformers", "A new version of the following files was downloaded", "- modeling_m.py"),
+    ],
+)  # fmt: skip
+def test_a_line_that_means_nothing_alone(name, head, line):
+    assert _compiled([head, line]) == [name, name]
+    assert _compiled(["plain", line]) == [None, None]
 
 
 # ------------------------------------------------------------------ in a log

@@ -203,17 +203,20 @@ def definitions_of(text: str) -> dict[str, Definition]:
     return dict(builder._definitions)
 
 
-def rule_patterns(text: str, start: str) -> dict[str, str]:
-    """Return, for each rule that `start` lists, the pattern of a text that begins as the rule says.
+def rule_patterns(text: str, *starts: str) -> list[dict[str, str]]:
+    """Return, for each of `starts` and each rule that it lists, the pattern of a text that begins like it.
 
     Raises GrammarError as compile_grammar does.
     """
     compiler = _Compiler(text)
-    definitions = compiler.definitions
-    return {
-        name: "^" + compiler.pattern(definitions[name].tree, None, (name,))
-        for name in _rule_names(definitions[start].tree)
-    }
+    rules = compiler.definitions
+    return [
+        {
+            name: "^" + compiler.pattern(rules[name].tree, None, (name,))
+            for name in _rule_names(rules[start].tree)
+        }
+        for start in starts
+    ]
 
 
 class _Compiler:

@@ -45,8 +45,9 @@ def event_schema(event: EventPlan) -> dict[str, pl.DataType]:
 
 
 @cache
-def _empty(event: EventPlan) -> pl.DataFrame:
-    return pl.DataFrame(schema=event_schema(event))
+def _no_rows(plan: Plan) -> pl.DataFrame:
+    """Return a frame without rows that has the columns of all events: a field has one type in all of them."""
+    return pl.DataFrame(schema=dict(one for event in plan.events for one in event_schema(event).items()))
 
 
 def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str, pl.DataFrame]]:
@@ -57,22 +58,24 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
         for event in candidates:
             taken, left = _taken(left, event)
             pieces[event.name] += taken
-    kinds = pl.Series("kind", [None], dtype=pl.UInt8).new_from_index(0, records.height)
+    kinds = pl.Series("kind", [None], dtype=pl.UInt16).new_from_index(0, records.height)
+    no_rows = _no_rows(plan)
     heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}
     for code, event in enumerate(plan.events):
-        empty = _empty(event)
+        empty = no_rows[list(event_schema(event))]
         if not pieces[event.name]:
             frames[event.name] = empty
             continue
-        found = pl.concat([empty.select(event.fields.keys()), *pieces[event.name]], how="diagonal")
+        found = pl.concat([empty[list(event.fields)], *pieces[event.name]], how="diagonal")
         if len(pieces[event.name]) > 1:
             found = found.sort("row")
         kinds = kinds.scatter(found["row"], code)
         frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(
             empty.columns
         )
-    return kinds.cat.to(kind_type(plan)), frames
+    kind = kind_type(plan)
+    return kinds.cast(pl.Series(dtype=kind).to_physical().dtype).cat.to(kind), frames
 
 
 def kind_type(plan: Plan) -> pl.Enum:

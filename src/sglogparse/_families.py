@@ -44,15 +44,15 @@ class Family:
 def families() -> tuple[Family, ...]:
     """Return the families in the order in which readers try them."""
     text = grammar_text(_GRAMMAR)
-    notes, more = notes_of(text), _patterns(text, "more")
+    notes, (begin, more) = notes_of(text), _patterns(text, "family", "more")
     return tuple(
         Family(name, " ".join(notes[name][0]), tuple(notes[name][1]), pattern, more.get(name + _MORE))
-        for name, pattern in _patterns(text, "family").items()
+        for name, pattern in begin.items()
     )
 
 
-def _patterns(text: str, start: str) -> dict[str, str]:
-    return stored_patterns(text, start) or rule_patterns(text, start)
+def _patterns(text: str, *starts: str) -> tuple[dict[str, str], ...]:
+    return stored_patterns(text, *starts) or rule_patterns(text, *starts)
 
 
 @cache

@@ -35,10 +35,10 @@ def stored_plan(text: str) -> Plan | None:
     return _plan(stored["plan"]) if stored.get("digest") == digest(text) else None
 
 
-def stored_patterns(text: str, start: str) -> dict[str, str] | None:
-    """Return the stored patterns of a rule's alternatives; None when they are those of another text."""
-    patterns: dict[str, str] | None = _stored().get("patterns", {}).get(digest(text), {}).get(start)
-    return patterns
+def stored_patterns(text: str, *starts: str) -> tuple[dict[str, str], ...] | None:
+    """Return the stored patterns of the alternatives of rules; None when they are those of another text."""
+    found: dict[str, dict[str, str]] | None = _stored().get("patterns", {}).get(digest(text))
+    return tuple(found[start] for start in starts) if found else None
 
 
 @cache
