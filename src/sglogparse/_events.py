@@ -53,7 +53,8 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
         for event in candidates:
             taken, left = _taken(left, event)
             pieces[event.name] += taken
-    kinds = pl.Series("kind", [None], dtype=pl.UInt8).new_from_index(0, records.height)
+    codes = pl.UInt8 if len(plan.events) < 250 else pl.UInt16
+    kinds = pl.Series("kind", [None], dtype=codes).new_from_index(0, records.height)
     heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}
     for code, event in enumerate(plan.events):
