@@ -7,40 +7,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglogparse import _events
+from sglogparse import _events, read_log
 from sglogparse._compiler import compile_grammar, compiled_plan
 from sglogparse._events import read_events
-from sglogparse._records import RECORD_SCHEMA, read_records
+from sglogparse._records import RECORD_SCHEMA
 
 PLAN = compiled_plan()
 
 
-def _records(*lines: str) -> pl.DataFrame:
-    frame = pl.DataFrame({"text": lines}, schema={"text": pl.String}).select(
-        pl.lit(0, dtype=pl.UInt16).alias("file"),
-        pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("line"),
-        "text",
-    )
-    return read_records(frame, PLAN)
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that gives the kind of each line of a log, with the fields that are not null."""
 
+    def of(*lines: str) -> list[tuple[str, dict] | None]:
+        path = tmp_path / "server.log"
+        path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+        log = read_log(path)
+        found: list[tuple[str, dict] | None] = [None] * len(lines)
+        for kind in (event.name for event in PLAN.events):
+            for row in log.frames[kind].iter_rows(named=True):
+                assert log.lines["kind"][row["line"] - 1] == kind
+                fields = {name: v for name, v in row.items() if v is not None and name not in RECORD_SCHEMA}
+                found[row["line"] - 1] = (kind, fields)
+        return found
 
-def _read(*lines: str) -> list[tuple[str, dict] | None]:
-    """Return the kind of each line and the fields that are not null."""
-    kinds, frames = read_events(_records(*lines), PLAN)
-    found: list[tuple[str, dict] | None] = [None] * len(lines)
-    for kind, frame in frames.items():
-        for row in frame.iter_rows(named=True):
-            assert kinds[row["line"] - 1] == kind
-            fields = {name: v for name, v in row.items() if v is not None and name not in RECORD_SCHEMA}
-            found[row["line"] - 1] = (kind, fields)
-    return found
+    return of
 
 
 # ------------------------------------------------------------------ HiCache
 
 
-def test_host_pools_of_all_releases():
-    assert _read(
+def test_host_pools_of_all_releases(read):
+    assert read(
         "[2026-01-01 00:00:00 TP0] Allocating 201.50 GB host memory for hierarchical KV cache.",
         "[2026-01-01 00:00:00 TP0] Allocating kv hierarchical KV host pool: 524288 tokens, 37.75 GB host memory.",
         "[2026-01-01 00:00:00 TP0] Allocating 4.20 GB host memory for DSA indexer (layout=page_first), "
@@ -83,8 +81,8 @@ def test_a_host_pool_is_in_decimal_gigabytes_and_a_device_pool_in_binary_ones():
     assert docs()["k_size"].endswith("GiB")
 
 
-def test_what_hicache_may_take_of_the_host():
-    assert _read(
+def test_what_hicache_may_take_of_the_host(read):
+    assert read(
         "HiCache auto-sizing: ratio 2.000 -> 0.750; 60.0 GiB host memory per rank (fraction 0.80, 4 ranks on "
         "this host), host pools 58.5 GiB.",
         "HiCache memory headroom: host 500.0 GiB, cgroup inf GiB",
@@ -105,8 +103,8 @@ def test_what_hicache_may_take_of_the_host():
 # ------------------------------------------------------------------ progress
 
 
-def test_how_far_the_weights_are_loaded():
-    assert _read(
+def test_how_far_the_weights_are_loaded(read):
+    assert read(
         "Loading safetensors checkpoint shards:   0% Completed | 0/29 [00:00<?, ?it/s]",
         "Multi-thread loading shards:  41% Completed | 12/29 [00:31<00:44,  2.63s/it]",
         "Loading pt checkpoint shards: 100% Completed | 29/29 [1:02:03<00:00, 11.20it/s]",
@@ -135,21 +133,21 @@ def test_how_far_the_weights_are_loaded():
     ]  # fmt: skip
 
 
-def test_of_a_bar_that_was_drawn_over_itself_the_last_state_counts():
-    ((kind, fields),) = _read(
+def test_of_a_bar_that_was_drawn_over_itself_the_last_state_counts(read):
+    ((kind, fields),) = read(
         "\rLoading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01,  1.00s/it]"
         "\rLoading safetensors checkpoint shards: 100% Completed | 2/2 [00:02<00:00,  1.00s/it]"
     )
     assert (kind, fields["done"], fields["time_left"]) == ("load_progress", 2, "00:00")
 
 
-def test_a_bar_into_which_another_process_wrote_is_not_taken():
+def test_a_bar_into_which_another_process_wrote_is_not_taken(read):
     bar = "Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01,  1.00s/it]"
-    assert _read(bar + "torch.OutOfMemoryError: CUDA out of memory.", bar + bar, bar[:-1]) == [None] * 3
+    assert read(bar + "torch.OutOfMemoryError: CUDA out of memory.", bar + bar, bar[:-1]) == [None] * 3
 
 
-def test_how_far_graphs_are_captured_and_kernels_compiled():
-    assert _read(
+def test_how_far_graphs_are_captured_and_kernels_compiled(read):
+    assert read(
         "Capturing batches (bs=16 avail_mem=9.75 GB):  50%|█████     | 4/8 [00:12<00:11,  2.90s/it]",
         "Compiling num tokens (num_tokens=512): 100%|██████████| 8/8 [01:12<00:00,  9.01s/it]",
         "DeepGEMM warmup:  25%|██▌       | 4096/16384 [02:00<06:00, 34.13it/s]",
@@ -180,8 +178,8 @@ def test_how_far_graphs_are_captured_and_kernels_compiled():
     ]  # fmt: skip
 
 
-def test_kernels_of_deepgemm():
-    assert _read(
+def test_kernels_of_deepgemm(read):
+    assert read(
         "Try DeepGEMM JIT Compiling for <GROUPED_GEMM_NT_F8F8BF16_MASKED> N=4096, K=7168, num_groups=32 with "
         "all Ms. It only takes a little time",
         "Available memory 2.5GB is less than required memory 6.0GB for warmup, reducing max_m to 4096 to avoid "
@@ -201,12 +199,12 @@ def test_kernels_of_deepgemm():
 # ------------------------------------------------------------------ pools and limits
 
 
-def test_the_kv_budget_that_a_build_for_ascend_prints_can_be_negative():
-    assert _read("[TP1] The available memory for KV cache is -4.25 GB.") == [("kv_budget", {"rest": -4.25})]
+def test_the_kv_budget_that_a_build_for_ascend_prints_can_be_negative(read):
+    assert read("[TP1] The available memory for KV cache is -4.25 GB.") == [("kv_budget", {"rest": -4.25})]
 
 
-def test_the_kv_pool_after_graph_capture():
-    assert _read(
+def test_the_kv_pool_after_graph_capture(read):
+    assert read(
         "Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 5000, KV size: 2.50 GB, "
         "avail mem=1.25 GB",
         "Post-capture KV sizing: full_layer_tokens=5000, swa_layer_tokens=4000",
@@ -226,8 +224,8 @@ def test_the_kv_pool_after_graph_capture():
     ]  # fmt: skip
 
 
-def test_pools_whose_keys_change_with_the_release():
-    assert _read(
+def test_pools_whose_keys_change_with_the_release(read):
+    assert read(
         "DSV4 memory calculation: unified=True, bytes_per_full_token=100.50, available_bytes=2.00 GB, "
         "new_fixed=0.10 GB, full_token=20000",
         "[unified-memory-pool]   total_bytes=1024 (=0.00 GB), full_capacity=10, swa_capacity=8, "
@@ -267,12 +265,12 @@ def test_pools_whose_keys_change_with_the_release():
         ),
     ],
 )
-def test_page_sizes_that_a_backend_allows(line, fields):
-    assert _read(line) == [("page_size_changed", fields)]
+def test_page_sizes_that_a_backend_allows(read, line, fields):
+    assert read(line) == [("page_size_changed", fields)]
 
 
-def test_what_starts_alike_is_told_apart():
-    assert [one and one[0] for one in _read(
+def test_what_starts_alike_is_told_apart(read):
+    assert [one and one[0] for one in read(
         "Using fa3 as attention backend for LlamaForCausalLM.",
         "Using fa3 as multimodal attention backend.",
         "Using csgmv as backend of LoRA kernels.",
@@ -291,14 +289,14 @@ def test_what_starts_alike_is_told_apart():
 # ------------------------------------------------------------------ ranks, adapters, times
 
 
-def test_a_rank_that_gloo_has_not_connected_to_all_peers():
-    assert _read(
+def test_a_rank_that_gloo_has_not_connected_to_all_peers(read):
+    assert read(
         "[Gloo] Rank 2 is connected to 5 peer ranks. Expected number of connected peer ranks is : 7"
     ) == [("gloo_connect", {"group_rank": 2, "peers": 5, "expected_peers": 7})]
 
 
-def test_adapters():
-    assert _read(
+def test_adapters(read):
+    assert read(
         "LoRA adapter 'a.b': loaded weights for target modules {'k_proj'}.",
         "Pre-allocated shared MoE LoRA CUDA graph buffers (max_tokens=256, max_loras=4)",
     ) == [
@@ -307,8 +305,8 @@ def test_adapters():
     ]
 
 
-def test_the_times_of_start_up():
-    assert _read(
+def test_the_times_of_start_up(read):
+    assert read(
         "[2026-01-01 00:00:00] Engine startup timings (s): load_weight=10.00, kv_cache_allocation=0.50, "
         "scheduler_e2e=42.25, cuda_graph={decode=3.00}, tokenizer_e2e=2.00"
     ) == [
@@ -353,6 +351,8 @@ def test_more_kinds_than_a_byte_counts():
         'header: "[" tag "] "\ntag: "T" INT_T\nINT_T: /[0-9]/\nINT_N: /[0-9]+/\n'
         + "\n".join(f'{name}: "{name} " INT_N' for name in names)
     )
-    kinds, frames = read_events(_records(f"{names[299]} 7", f"{names[3]} 8"), plan)
+    messages = [f"{names[299]} 7", f"{names[3]} 8"]
+    records = pl.DataFrame({name: [None, None] for name in RECORD_SCHEMA}, schema=RECORD_SCHEMA)
+    kinds, frames = read_events(records.with_columns(message=pl.Series(messages)), plan)
     assert kinds.to_list() == [names[299], names[3]]
     assert frames[names[299]]["int_n"].to_list() == [7]
