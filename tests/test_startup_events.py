@@ -269,6 +269,32 @@ def test_page_sizes_that_a_backend_allows(read, line, fields):
     assert read(line) == [("page_size_changed", fields)]
 
 
+def test_how_attention_is_split(read):
+    assert read(
+        "DSA with TP mode is active, attn_dp_size=2, tp_size=8, attn_tp_size=4, attention weights will be "
+        "sharded across 4 ranks."
+    ) == [
+        (
+            "parallel_layout",
+            {
+                "attn_dp_size": 2, "tp_size": 8, "attn_tp_size": 4,
+                "extra": "attention weights will be sharded across 4 ranks.",
+            },
+        )
+    ]  # fmt: skip
+
+
+def test_memory_that_is_kept_back_or_missing(read):
+    assert read(
+        "Reserving 0.75 GB of the KV budget for post-sizing allocations",
+        "Disabling auto-selected prefill CUDA graph: only 1.50 GiB is free after model/KV/eager-buffer "
+        "allocation; at least 3.00 GiB is required for capture.",
+    ) == [
+        ("kv_reserve", {"kept_back": 0.75, "detail": "post-sizing allocations"}),
+        ("prefill_graph_skipped", {"free_mem": 1.5, "required_mem": 3.0}),
+    ]
+
+
 def test_what_starts_alike_is_told_apart(read):
     assert [one and one[0] for one in read(
         "Using fa3 as attention backend for LlamaForCausalLM.",
