@@ -60,7 +60,7 @@ def test_host_pools_of_all_releases(read):
         (
             "hicache_host_pool",
             {
-                "host_size": 0.25, "host_pool": "V4 state pool 'c4'", "layers": 20, "pages": 64,
+                "host_size": 0.25, "host_pool": "V4 state pool 'c4'", "layers": 20, "pool_pages": 64,
                 "state_page_bytes": 4096, "layout": "page_first",
             },
         ),
@@ -156,21 +156,21 @@ def test_how_far_graphs_are_captured_and_kernels_compiled(read):
         (
             "graph_capture_progress",
             {
-                "captured_bs": 16, "avail_mem": 9.75, "percent": 50, "bar": "█████     ", "done": 4,
+                "captured_bs": 16, "avail_mem": 9.75, "percent": 50, "drawn_bar": "█████     ", "done": 4,
                 "steps": 8, "time_spent": "00:12", "time_left": "00:11", "speed": "2.90s/it",
             },
         ),
         (
             "graph_capture_progress",
             {
-                "captured_tokens": 512, "percent": 100, "bar": "██████████", "done": 8, "steps": 8,
+                "captured_tokens": 512, "percent": 100, "drawn_bar": "██████████", "done": 8, "steps": 8,
                 "time_spent": "01:12", "time_left": "00:00", "speed": "9.01s/it",
             },
         ),
         (
             "deepgemm_warmup",
             {
-                "percent": 25, "bar": "██▌       ", "done": 4096, "steps": 16384, "time_spent": "02:00",
+                "percent": 25, "drawn_bar": "██▌       ", "done": 4096, "steps": 16384, "time_spent": "02:00",
                 "time_left": "06:00", "speed": "34.13it/s",
             },
         ),
@@ -326,7 +326,7 @@ def test_adapters(read):
         "LoRA adapter 'a.b': loaded weights for target modules {'k_proj'}.",
         "Pre-allocated shared MoE LoRA CUDA graph buffers (max_tokens=256, max_loras=4)",
     ) == [
-        ("lora_modules", {"lora_name": "a.b", "target_modules": "{'k_proj'}"}),
+        ("lora_modules", {"adapter": "a.b", "target_modules": "{'k_proj'}"}),
         ("lora_buffers", {"lora_max_tokens": 256, "max_loras": 4}),
     ]
 
