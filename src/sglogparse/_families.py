@@ -10,6 +10,7 @@ before it have left, so that the cost grows with the foreign lines of a log alon
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,7 +52,7 @@ def families() -> tuple[Family, ...]:
     )
 
 
-def _patterns(text: str, *starts: str) -> tuple[dict[str, str], ...]:
+def _patterns(text: str, *starts: str) -> Sequence[dict[str, str]]:
     return stored_patterns(text, *starts) or rule_patterns(text, *starts)
 
 
