@@ -18,7 +18,7 @@ import polars as pl
 
 from sglogparse._compiler import compiled_plan
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
-from sglogparse._spans import read_spans
+from sglogparse._spans import Span, read_spans
 from sglogparse._tangles import untangle
 from sglogparse._tracebacks import (
     BEGIN,
@@ -93,7 +93,7 @@ class _Run(NamedTuple):
 
 def read_blocks(
     records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame
-) -> tuple[list[tuple[str, list[int]]], pl.DataFrame]:
+) -> tuple[list[Span], pl.DataFrame]:
     """Return the kind and the rows of each block, in order, and the traceback frame.
 
     `reports` are the rows of the exception reports (`row`, `process_name`) which open blocks and stay events.
@@ -125,7 +125,10 @@ def read_blocks(
     mixed = [index for index, block in enumerate(blocks) if block.loose]
     heads = heads.with_columns(heads[name].scatter(mixed, None) for name in ("rank", *RANKS))
     frame = pl.concat([heads, frame], how="horizontal").select(TRACEBACK_SCHEMA.keys())
-    tracebacks = [("thread_dump" if block.dumped else "traceback", block.rows) for block in blocks]
+    tracebacks = [
+        ("thread_dump" if block.dumped else "traceback", pl.Series("row", block.rows, dtype=pl.UInt32))
+        for block in blocks
+    ]
     taken = pl.Series([row for block in blocks for row in block.rows], dtype=pl.UInt32)
     return [*tracebacks, *read_spans(table, taken)], frame
 
@@ -178,15 +181,15 @@ def _runs(table: pl.DataFrame) -> Iterator[_Run]:
     plain = plain.with_columns(stretch=pl.col("place") - pl.int_range(pl.len(), dtype=pl.UInt32))
     # and what others print is not there for those that do
     tagged = table.filter(~untagged).sort("tag", "row").with_columns(place=pl.col("row"), stretch=pl.lit(0))
-    for some, step in ((plain, 1), (tagged, LONGEST)):
+    for some, step, near in ((plain, 1, "stretch"), (tagged, LONGEST, "tag")):
         if some.is_empty():
             continue
         run: _Run | None = None
         previous: tuple[int, str | None, int] | None = None
         columns = ("row", "file", "tag", "place", "stretch", "message", "headed")
-        for row, file, tag, at, stretch, text, headed in _members(some).select(columns).iter_rows():
-            near = previous is not None and previous[:2] == (file, tag) and at - previous[2] <= step
-            if run is None or not near or headed:
+        for row, file, tag, at, stretch, text, headed in _members(some, near).select(columns).iter_rows():
+            close = previous is not None and previous[:2] == (file, tag) and at - previous[2] <= step
+            if run is None or not close or headed:
                 if run is not None:
                     yield run
                 run = _Run(tag, (file, stretch), [])
@@ -196,8 +199,8 @@ def _runs(table: pl.DataFrame) -> Iterator[_Run]:
             yield run
 
 
-def _members(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that may be part of a traceback."""
+def _members(table: pl.DataFrame, near: str) -> pl.DataFrame:
+    """Return the rows that may be part of a traceback, among those of one file that are equal in `near`."""
     message, opener, place = pl.col("message"), pl.col("opener"), pl.col("place").cast(pl.Int64)
     table = table.with_columns(frame=message.str.contains(FRAME)).with_columns(
         # a stack frame behind a header is a copy that another program has printed
@@ -208,12 +211,13 @@ def _members(table: pl.DataFrame) -> pl.DataFrame:
         | (pl.col("bare") & message.str.contains(GROUP_FRAME)),
         code=pl.col("bare") & message.str.starts_with("    "),
     )
-    near = ("file", "tag", "stretch")
     # a bare line goes on with what the last opener has begun, unless a record stands between
-    last = pl.when(opener).then(place).when(~pl.col("bare")).then(-LONGEST).forward_fill().over(near)
+    last = pl.when(opener).then(place).when(~pl.col("bare")).then(-LONGEST).forward_fill().over("file", near)
     goes_on = pl.col("bare") & (place - last.fill_null(-LONGEST) < LONGEST)
     # code above the first frame that is left of a traceback
-    ahead = pl.when(opener | ~pl.col("code")).then("frame").backward_fill().over(near).fill_null(False)
+    ahead = (
+        pl.when(opener | ~pl.col("code")).then("frame").backward_fill().over("file", near).fill_null(False)
+    )
     return table.filter(opener | goes_on | (pl.col("code") & ahead))
 
 

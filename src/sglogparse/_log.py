@@ -57,9 +57,10 @@ class Log:
         blocks, tracebacks = read_blocks(records, kinds, pl.concat([reports, warmups]).sort("row"))
         kind = kinds
         for name in BLOCKS:
-            rows = [row for block, rows in blocks if block == name for row in rows]
-            members = pl.Series("row", rows, dtype=pl.UInt32)
-            kind = kind.scatter(members.filter(kinds.gather(members).is_null()), name)
+            rows = pl.concat(
+                [pl.Series("row", [], pl.UInt32), *(rows for one, rows in blocks if one == name)]
+            )
+            kind = kind.scatter(rows.filter(kinds.gather(rows).is_null()), name)
         kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
