@@ -56,6 +56,9 @@ def frames_page() -> Iterator[str]:
 _OTHER = {
     "message": "A record that no event rule takes: it has SGLang's header, and its text is kept.",
     "traceback": "A block: a Python traceback, with its chain of causes. One row a block.",
+    "faults": "What blocks say of failures: exceptions, native stacks, dumps, asserts. "
+    "One row a fault, which counts those that are equal to it; its lines are in blocks.",
+    "stack_frames": "The frames of Python's stacks in the `traceback` frame, one row a frame.",
     "server_arg": "The arguments of each `server_args` line, one row an argument.",
 }
 

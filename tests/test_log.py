@@ -94,7 +94,7 @@ def test_one_line_of_each_kind(tmp_path):
     ]
     assert log.unparsed.select("line", "text").rows() == [(6, "")]
     assert {name for name, frame in log.frames.items() if not frame.is_empty()} == {
-        "server_args", "message", "exception_report", "traceback", "server_arg",
+        "server_args", "message", "exception_report", "traceback", "server_arg", "faults", "stack_frames",
     }  # fmt: skip
 
 

@@ -20,6 +20,14 @@ from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile, read_sources
+from sglogparse._stacks import (
+    FAULT_DOCS,
+    FAULT_SCHEMA,
+    STACK_FRAMES_DOCS,
+    STACK_FRAMES_SCHEMA,
+    read_faults,
+    stack_frames,
+)
 
 if TYPE_CHECKING:
     from sglogparse._compiler import Plan
@@ -70,6 +78,8 @@ class Log:
             "message": other,
             "traceback": tracebacks,
             "server_arg": arguments,
+            "faults": read_faults(records, blocks, tracebacks),
+            "stack_frames": stack_frames(tracebacks),
         }
 
     @cached_property
@@ -131,6 +141,8 @@ def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
         "message": MESSAGE_SCHEMA,
         "traceback": TRACEBACK_SCHEMA,
         "server_arg": SERVER_ARG_SCHEMA,
+        "faults": FAULT_SCHEMA,
+        "stack_frames": STACK_FRAMES_SCHEMA,
     }
 
 
@@ -140,6 +152,8 @@ def column_docs(frame: str) -> dict[str, str]:
     own = {
         "traceback": TRACEBACK_DOCS,
         "message": {"level": docs()["level"], "message": "the record without its header"},
+        "faults": FAULT_DOCS,
+        "stack_frames": STACK_FRAMES_DOCS,
         "server_arg": {"name": "name of the argument", "value": "its value as JSON"},
     }.get(frame, {})
     return {column: own.get(column) or fields.get(column, "") for column in frame_schemas()[frame]}

@@ -50,7 +50,7 @@ def _reach(blocks: list[Block], start: int, texts: dict[int, tuple[str, Shape]])
     opened, chained, mixed = 0, 0, False
     for at in range(start, len(blocks)):
         block = blocks[at]
-        if block.dumped:
+        if block.dumped or block.margins:
             return max(at, start + 1), mixed
         if at > start and opened <= 0 and chained <= 0:
             # only heads that were cut off, above, make what has no head here part of it
@@ -190,6 +190,12 @@ def _ambiguous(
     for index, row in enumerate(raised or [rows[0]]):
         text = texts[row][0] if raised else ""
         blocks.append(
-            Block(others if index == 0 else [row], [text], ambiguous=True, loose=loose, origin=[row])
+            Block(
+                others if index == 0 else [row],
+                [text],
+                ambiguous=True,
+                loose=[] if index else loose,
+                origin=[row],
+            )
         )
     return blocks
