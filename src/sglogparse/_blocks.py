@@ -41,7 +41,9 @@ _TAG = (
 _TORCH_TAG = re.compile(r"\[rank([0-9]+)\]:")
 #: A traceback that an exporter has put on one line, with its line ends escaped.
 _ONE_LINE = r'Traceback \(most recent call last\):\\n +File \\?"[^"]+", line [0-9]+'
-_CLOSING = r"(?<!\\)(?:\\\\)*%s"
+#: The rest of a string, and quotes with what is escaped.
+_UP_TO = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*") for quote in "\"'"}
+_QUOTE = re.compile(r"\\.|'")
 _ESCAPED = re.compile(r"\\(.)")
 _HIT = re.compile(r"\] (?:[A-Z]+: )?([A-Za-z]+) hit an exception: ")
 
@@ -107,7 +109,9 @@ def read_blocks(
             lines += run.lines
             blocks += split(run.lines, sure=tag is not None and tag.startswith("[rank"))
         texts = {row: text for row, text, _ in lines}
-        found += [(block, tag, texts[block.rows[0]]) for block in untangle(blocks, lines)]
+        if tag is None:
+            blocks = untangle(blocks, lines)
+        found += [(block, tag, texts[block.rows[0]]) for block in blocks]
     found += [(block, None, "") for block in _one_liners(table)]
     found.sort(key=lambda one: one[0].rows[0])
     blocks = [block for block, _, _ in found]
@@ -230,12 +234,17 @@ def _one_liners(table: pl.DataFrame) -> Iterator[Block]:
         body = text[start:]
         # it ends with the string it stands in: JSON's, which escapes the quotes within, or Python's
         if re.search(r'\\n +File \\"', body):
-            body = re.split(_CLOSING % '"', body, maxsplit=1)[0]
-        elif len(re.findall(_CLOSING % "'", text[:start])) % 2:
-            body = re.split(_CLOSING % "'", body, maxsplit=1)[0]
+            body = _up_to('"', body)
+        elif _QUOTE.findall(text[:start]).count("'") % 2:
+            body = _up_to("'", body)
         lines = _ESCAPED.sub(_unescaped, body).rstrip("\n").split("\n")
         block = split([(index, line, index == 0) for index, line in enumerate(lines)], sure=True)[0]
         yield Block([row], block.texts)
+
+
+def _up_to(quote: str, text: str) -> str:
+    match = _UP_TO[quote].match(text)
+    return match[0] if match else text
 
 
 def _unescaped(match: re.Match[str]) -> str:

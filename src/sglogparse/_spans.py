@@ -32,11 +32,12 @@ class _Kind(NamedTuple):
     name: str
     literals: tuple[str, ...]
     opens: str
-    follows: re.Pattern[str]
+    #: None where every line opens
+    follows: re.Pattern[str] | None
 
 
 _KINDS = (
-    _Kind("device_assert", ("Assertion",), rf"{_DEVICE_ASSERT}|\] Assertion `.*failed", re.compile("(?!)")),
+    _Kind("device_assert", ("Assertion",), rf"{_DEVICE_ASSERT}|\] Assertion `.*failed", None),
     _Kind(
         "thread_dump",
         (
@@ -154,7 +155,7 @@ def _of_kinds(bare: pl.DataFrame) -> Iterator[Span]:
     flood = near.filter(kind="device_assert")
     for rows in _stretches(flood):
         yield "device_assert", rows
-    follows = {one.name: one.follows for one in _KINDS}
+    follows = {one.name: one.follows for one in _KINDS if one.follows}
     current: tuple[str, list[int]] | None = None
     blanks: list[int] = []
     previous: tuple[object, int] = (None, -1)
