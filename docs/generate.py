@@ -61,6 +61,9 @@ _OTHER = {
     "carried": "What carried a line (a container runtime, an orchestrator, a harness), one row a line; "
     "`file` and `line` name it, and the other columns of the record stand in `lines`.",
     "foreign": "A line of other software, or of a shell, named by its form; families.md lists the families.",
+    "faults": "What blocks say of failures: exceptions, native stacks, dumps, asserts. "
+    "One row a fault, which counts those that are equal to it; its lines are in blocks.",
+    "stack_frames": "The frames of Python's stacks in the `traceback` frame, one row a frame.",
     "server_arg": "The arguments of each `server_args` line, one row an argument.",
 }
 

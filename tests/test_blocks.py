@@ -670,7 +670,7 @@ def test_different_tracebacks_whose_lines_are_mixed(log_of):
     assert [[frame["path"] for frame in row] for row in log.traceback["loose_frames"]] == [
         [],
         ["/s/a.py", "/s/b.py", "/s/c.py"],
-        ["/s/a.py", "/s/b.py", "/s/c.py"],
+        [],
     ]
     assert _members(log) == list(range(1, 13))
 
@@ -688,6 +688,15 @@ def test_a_traceback_that_was_cut_before_another_one(log_of):
     # else they can be of both
     log = log_of([BEGIN, *STACK, BEGIN, *other, *SAME])
     assert log.traceback.select(columns).rows() == [([], FRAMES, True), (SAME, [], True)]
+
+
+def test_only_lines_near_each_other_are_mixed(log_of):
+    other = ['  File "/s/c.py", line 1, in late', "    raise F", "ValueError: a"]
+    log = log_of([BEGIN, *STACK, *["plain"] * 100, BEGIN, *other])
+    assert log.traceback["ambiguous"].to_list() == [False, False]
+    # and what names its process belongs to that one
+    log = log_of([f"[rank0]: {line}" for line in (BEGIN, *STACK, BEGIN, *other)])
+    assert log.traceback.select("exceptions", "ambiguous").rows() == [([], False), (SAME, False)]
 
 
 def test_mixed_lines_whose_heads_were_cut(log_of):

@@ -77,6 +77,26 @@ def test_a_crash_after_a_restart_is_not_the_teardown_of_the_stop_before_it(diagn
     assert (found.outcome, found.root.line, found.exit_code()) == ("crashed", 12, 1)
 
 
+def test_a_traceback_that_another_program_was_answered_is_no_crash(diagnose):
+    line = "output.error='" + "\\n".join(DIED) + "\\n'"
+    assert diagnose(*SERVED, line).outcome != "crashed"
+
+
+@pytest.mark.parametrize("tag", ["[rank1]: ", "(Worker pid=7, ip=10.0.0.1) "])
+def test_a_traceback_whose_lines_name_their_process_is_a_crash(diagnose, tag):
+    found = diagnose(*SERVED, *(tag + line for line in DIED))
+    assert (found.outcome, found.cause, found.root.line) == ("crashed", "memory.runtime", 8)
+
+
+def test_tracebacks_that_cannot_be_told_apart_are_a_crash(diagnose):
+    other = [
+        '  File "/opt/sglang/python/sglang/srt/managers/tp_worker.py", line 3, in forward',
+        "ValueError: x",
+    ]
+    found = diagnose(*SERVED, *DIED[:3], DIED[0], *other, DIED[3])
+    assert (found.outcome, found.root.line) == ("crashed", 10)
+
+
 @pytest.mark.parametrize(
     ("failures", "after", "code"), [(2, [], 0), (3, [], 3), (30, [], 3), (30, [ANSWERED], 0)]
 )

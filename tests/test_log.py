@@ -98,7 +98,8 @@ def test_one_line_of_each_kind(tmp_path):
     assert log.foreign.select("line", "family", "message").rows() == [(6, "blank", "")]
     assert log.unparsed.rows() == []
     assert {name for name, frame in log.frames.items() if not frame.is_empty()} == {
-        "server_args", "message", "exception_report", "traceback", "server_arg", "foreign",
+        "server_args", "message", "exception_report", "traceback", "server_arg", "foreign", "faults",
+        "stack_frames",
     }  # fmt: skip
 
 

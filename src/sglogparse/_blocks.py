@@ -18,7 +18,7 @@ import polars as pl
 
 from sglogparse._compiler import compiled_plan
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
-from sglogparse._spans import read_spans
+from sglogparse._spans import Span, read_spans
 from sglogparse._tangles import untangle
 from sglogparse._tracebacks import (
     BEGIN,
@@ -41,7 +41,9 @@ _TAG = (
 _TORCH_TAG = re.compile(r"\[rank([0-9]+)\]:")
 #: A traceback that an exporter has put on one line, with its line ends escaped.
 _ONE_LINE = r'Traceback \(most recent call last\):\\n +File \\?"[^"]+", line [0-9]+'
-_CLOSING = r"(?<!\\)(?:\\\\)*%s"
+#: The rest of a string, and quotes with what is escaped.
+_UP_TO = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*") for quote in "\"'"}
+_QUOTE = re.compile(r"\\.|'")
 _ESCAPED = re.compile(r"\\(.)")
 _HIT = re.compile(r"\] (?:[A-Z]+: )?([A-Za-z]+) hit an exception: ")
 
@@ -93,7 +95,7 @@ class _Run(NamedTuple):
 
 def read_blocks(
     records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame
-) -> tuple[list[tuple[str, list[int]]], pl.DataFrame]:
+) -> tuple[list[Span], pl.DataFrame]:
     """Return the kind and the rows of each block, in order, and the traceback frame.
 
     `reports` are the rows of the exception reports (`row`, `process_name`) which open blocks and stay events.
@@ -107,7 +109,9 @@ def read_blocks(
             lines += run.lines
             blocks += split(run.lines, sure=tag is not None and tag.startswith("[rank"))
         texts = {row: text for row, text, _ in lines}
-        found += [(block, tag, texts[block.rows[0]]) for block in untangle(blocks, lines)]
+        if tag is None:
+            blocks = untangle(blocks, lines)
+        found += [(block, tag, texts[block.rows[0]]) for block in blocks]
     found += [(block, None, "") for block in _one_liners(table)]
     found.sort(key=lambda one: one[0].rows[0])
     blocks = [block for block, _, _ in found]
@@ -125,7 +129,10 @@ def read_blocks(
     mixed = [index for index, block in enumerate(blocks) if block.loose]
     heads = heads.with_columns(heads[name].scatter(mixed, None) for name in ("rank", *RANKS))
     frame = pl.concat([heads, frame], how="horizontal").select(TRACEBACK_SCHEMA.keys())
-    tracebacks = [("thread_dump" if block.dumped else "traceback", block.rows) for block in blocks]
+    tracebacks = [
+        ("thread_dump" if block.dumped else "traceback", pl.Series("row", block.rows, dtype=pl.UInt32))
+        for block in blocks
+    ]
     taken = pl.Series([row for block in blocks for row in block.rows], dtype=pl.UInt32)
     return [*tracebacks, *read_spans(table, taken)], frame
 
@@ -178,15 +185,15 @@ def _runs(table: pl.DataFrame) -> Iterator[_Run]:
     plain = plain.with_columns(stretch=pl.col("place") - pl.int_range(pl.len(), dtype=pl.UInt32))
     # and what others print is not there for those that do
     tagged = table.filter(~untagged).sort("tag", "row").with_columns(place=pl.col("row"), stretch=pl.lit(0))
-    for some, step in ((plain, 1), (tagged, LONGEST)):
+    for some, step, near in ((plain, 1, "stretch"), (tagged, LONGEST, "tag")):
         if some.is_empty():
             continue
         run: _Run | None = None
         previous: tuple[int, str | None, int] | None = None
         columns = ("row", "file", "tag", "place", "stretch", "message", "headed")
-        for row, file, tag, at, stretch, text, headed in _members(some).select(columns).iter_rows():
-            near = previous is not None and previous[:2] == (file, tag) and at - previous[2] <= step
-            if run is None or not near or headed:
+        for row, file, tag, at, stretch, text, headed in _members(some, near).select(columns).iter_rows():
+            close = previous is not None and previous[:2] == (file, tag) and at - previous[2] <= step
+            if run is None or not close or headed:
                 if run is not None:
                     yield run
                 run = _Run(tag, (file, stretch), [])
@@ -196,8 +203,8 @@ def _runs(table: pl.DataFrame) -> Iterator[_Run]:
             yield run
 
 
-def _members(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that may be part of a traceback."""
+def _members(table: pl.DataFrame, near: str) -> pl.DataFrame:
+    """Return the rows that may be part of a traceback, among those of one file that are equal in `near`."""
     message, opener, place = pl.col("message"), pl.col("opener"), pl.col("place").cast(pl.Int64)
     table = table.with_columns(frame=message.str.contains(FRAME)).with_columns(
         # a stack frame behind a header is a copy that another program has printed
@@ -208,12 +215,13 @@ def _members(table: pl.DataFrame) -> pl.DataFrame:
         | (pl.col("bare") & message.str.contains(GROUP_FRAME)),
         code=pl.col("bare") & message.str.starts_with("    "),
     )
-    near = ("file", "tag", "stretch")
     # a bare line goes on with what the last opener has begun, unless a record stands between
-    last = pl.when(opener).then(place).when(~pl.col("bare")).then(-LONGEST).forward_fill().over(near)
+    last = pl.when(opener).then(place).when(~pl.col("bare")).then(-LONGEST).forward_fill().over("file", near)
     goes_on = pl.col("bare") & (place - last.fill_null(-LONGEST) < LONGEST)
     # code above the first frame that is left of a traceback
-    ahead = pl.when(opener | ~pl.col("code")).then("frame").backward_fill().over(near).fill_null(False)
+    ahead = (
+        pl.when(opener | ~pl.col("code")).then("frame").backward_fill().over("file", near).fill_null(False)
+    )
     return table.filter(opener | goes_on | (pl.col("code") & ahead))
 
 
@@ -226,12 +234,17 @@ def _one_liners(table: pl.DataFrame) -> Iterator[Block]:
         body = text[start:]
         # it ends with the string it stands in: JSON's, which escapes the quotes within, or Python's
         if re.search(r'\\n +File \\"', body):
-            body = re.split(_CLOSING % '"', body, maxsplit=1)[0]
-        elif len(re.findall(_CLOSING % "'", text[:start])) % 2:
-            body = re.split(_CLOSING % "'", body, maxsplit=1)[0]
+            body = _up_to('"', body)
+        elif _QUOTE.findall(text[:start]).count("'") % 2:
+            body = _up_to("'", body)
         lines = _ESCAPED.sub(_unescaped, body).rstrip("\n").split("\n")
         block = split([(index, line, index == 0) for index, line in enumerate(lines)], sure=True)[0]
         yield Block([row], block.texts)
+
+
+def _up_to(quote: str, text: str) -> str:
+    match = _UP_TO[quote].match(text)
+    return match[0] if match else text
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -21,6 +21,14 @@ from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile, read_sources
+from sglogparse._stacks import (
+    FAULT_DOCS,
+    FAULT_SCHEMA,
+    STACK_FRAMES_DOCS,
+    STACK_FRAMES_SCHEMA,
+    read_faults,
+    stack_frames,
+)
 from sglogparse._wrappers import CARRIER_DOCS, CARRIER_SCHEMA, accepted_wrappers
 
 if TYPE_CHECKING:
@@ -59,9 +67,10 @@ class Log:
         blocks, tracebacks = read_blocks(records, kinds, pl.concat([reports, warmups]).sort("row"))
         kind = kinds
         for name in BLOCKS:
-            rows = [row for block, rows in blocks if block == name for row in rows]
-            members = pl.Series("row", rows, dtype=pl.UInt32)
-            kind = kind.scatter(members.filter(kinds.gather(members).is_null()), name)
+            rows = pl.concat(
+                [pl.Series("row", [], pl.UInt32), *(rows for one, rows in blocks if one == name)]
+            )
+            kind = kind.scatter(rows.filter(kinds.gather(rows).is_null()), name)
         kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
         others, foreign = read_families(records, kind.is_null())
         kind = kind.scatter(others, foreign["family"].cast(kind.dtype))
@@ -75,6 +84,8 @@ class Log:
             "foreign": foreign,
             "server_arg": arguments,
             "carried": carried,
+            "faults": read_faults(records, blocks, tracebacks),
+            "stack_frames": stack_frames(tracebacks),
         }
 
     @cached_property
@@ -144,6 +155,8 @@ def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
         "foreign": foreign_schema(),
         "server_arg": SERVER_ARG_SCHEMA,
         "carried": {"file": RECORD_SCHEMA["file"], "line": RECORD_SCHEMA["line"], **CARRIER_SCHEMA},
+        "faults": FAULT_SCHEMA,
+        "stack_frames": STACK_FRAMES_SCHEMA,
     }
 
 
@@ -154,6 +167,8 @@ def column_docs(frame: str) -> dict[str, str]:
         "traceback": TRACEBACK_DOCS,
         "foreign": FOREIGN_DOCS,
         "message": {"level": docs()["level"], "message": "the record without its header"},
+        "faults": FAULT_DOCS,
+        "stack_frames": STACK_FRAMES_DOCS,
         "server_arg": {"name": "name of the argument", "value": "its value as JSON"},
         "carried": CARRIER_DOCS,
     }.get(frame, {})

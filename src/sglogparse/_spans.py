@@ -24,26 +24,25 @@ _THREAD = r"(?:Current thread|Thread) 0x[^(]*\(most recent call first\):"
 _PYSPY_THREAD = r'Thread (?:0x[0-9A-Fa-f]+|[0-9]+) \([a-z+]+\)(?:: ".*")?$'
 
 
+#: Kind and rows of a span.
+Span = tuple[str, pl.Series]
+
+
 class _Kind(NamedTuple):
     name: str
     literals: tuple[str, ...]
     opens: str
-    follows: re.Pattern[str]
+    #: None where every line opens
+    follows: re.Pattern[str] | None
 
 
 _KINDS = (
-    _Kind("device_assert", ("Assertion",), rf"{_DEVICE_ASSERT}|\] Assertion `.*failed", re.compile("(?!)")),
+    _Kind("device_assert", ("Assertion",), rf"{_DEVICE_ASSERT}|\] Assertion `.*failed", None),
     _Kind(
         "thread_dump",
         (
-            "Fatal Python error: ",
-            "most recent call first",
-            "Extension modules: ",
-            "Python runtime state: ",
-            "Thread 0x",
-            "Thread ",
-            "Process ",
-            "Python v",
+            "Fatal Python error: ", "most recent call first", "C stack trace", "Extension modules: ",
+            "Python runtime state: ", "(idle)", "(active", "Process ", "Python v",
         ),
         rf"^(?:Fatal Python error: |{_THREAD}|Current thread's C stack trace|Extension modules: "
         rf"|Python runtime state: |{_PYSPY_THREAD}|Process [0-9]+: |Python v[0-9.]+ \()",
@@ -55,21 +54,8 @@ _KINDS = (
     _Kind(
         "native_stack",
         (
-            "most recent call first",
-            "frame #",
-            "backtrace",
-            "CapturedTraceback",
-            "terminate called ",
-            "what():",
-            "Caught signal ",
-            "***",
-            "] Signal",
-            "] Failing at address",
-            "@ ",
-            "[0x",
-            " in ",
-            " from ",
-            "???:",
+            "most recent call first", "frame #", "backtrace", "CapturedTraceback", "terminate called ",
+            "what():", "Caught signal ", "***", "] Signal", "] Failing at", "0x", "#",
             "Segfault encountered",
         ),
         r"^(?:Exception raised from .*most recent call first|frame #[0-9]+: |C\+\+ CapturedTraceback:"
@@ -91,16 +77,17 @@ _KINDS = (
     _Kind(
         "compiler_output",
         (
-            "error", "warning", "note:", "remark:", "FAILED: ", "ninja: ", "make", "ptxas", "nvlink",
-            "collect2: ", "ld: ", "ld.", "In file included from ", "In function", "generated",
-            "ompilation terminated", "undefined reference", "CMake ", "module ", "IR Dump", "{-#", "nvcc",
-            "c++", "g++", "gcc", "clang", "hipcc", "ccache", "Error limit",
+            "error: ", "warning: ", "note: ", "remark: ", "error #", "warning #", "remark #",
+            ": undefined ref", "ld: ", "ld.", ": In ", "In file included from ", "generated", "detected in",
+            "Error limit reached", "ompilation terminated", "FAILED: ", "ninja: ", "***", "ptxas ", "nvcc",
+            "nvlink ", "CMake ", "module ", "IR Dump", "{-#", "c++", "g++", "gcc", "clang", "hipcc",
+            "ccache", ": &&",
         ),
         r"^(?:[^ :]+:[0-9]+:[0-9]+: (?:fatal error|error|warning|note|remark): "
         r"|[^ :]+:[0-9]+: (?:error: |undefined ref)"
         r"|[^ :]+: In (?:[a-z]+ )*function |In file included from "
-        r"|[^ ()]+\([0-9]+\): (?:catastrophic error|error|warning|note|remark)\b"
-        r"|[0-9]+ (?:errors?|warnings?)(?: and [0-9]+ (?:errors?|warnings?))? (?:generated|detected)"
+        r"|[^ ()]+\([0-9]+\): (?:catastrophic error|error|warning|note|remark)(?: #|: )"
+        r"|[0-9]+ (?:errors?|warnings?)(?: and [0-9]+ (?:errors?|warnings?))? (?:generated|detected in)"
         r"|Error limit reached\.$|[Cc]ompilation terminated\.$"
         r"|(?:ptxas|nvcc|nvlink) (?:error|warning|info|fatal) *: |collect2: (?:error|fatal)"
         r"|(?:/[^ ]*/)?ld(?:\.[a-z]+)?: |FAILED: |ninja: "
@@ -133,7 +120,7 @@ _FOREIGN = re.compile(
 )
 
 
-def read_spans(table: pl.DataFrame, taken: pl.Series) -> list[tuple[str, list[int]]]:
+def read_spans(table: pl.DataFrame, taken: pl.Series) -> list[Span]:
     """Return the spans as (kind, rows), in order.
 
     `table` has the rows that no event takes (`row`, `file`, `message`, `bare`, `report`), `taken` those among
@@ -144,40 +131,38 @@ def read_spans(table: pl.DataFrame, taken: pl.Series) -> list[tuple[str, list[in
     return sorted(spans, key=lambda span: span[1][0])
 
 
-def _of_kinds(bare: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
+def _of_kinds(bare: pl.DataFrame) -> Iterator[Span]:
     """Yield the spans that lines of certain forms open, up to the lines that can still be a part of them."""
-    message = pl.col("message")
-    literals = list(dict.fromkeys(literal for kind in _KINDS for literal in kind.literals))
-    gated = bare.filter(message.str.contains_any(literals))
-    kind = pl.coalesce(
-        pl.when(message.str.contains(one.opens)).then(pl.lit(one.name)) for one in _KINDS
-    ).alias("kind")
-    opened = gated.select("row", kind).drop_nulls()
+    pieces = []
+    for one in _KINDS:
+        gated = bare["message"].str.contains_any(list(one.literals)).arg_true()
+        found = gated.filter(bare["message"].gather(gated).str.contains(one.opens))
+        pieces.append(pl.DataFrame({"at": found}).with_columns(kind=pl.lit(one.name)))
+    # of two kinds the first one counts
+    opened = pl.concat(pieces).unique("at", keep="first")
     if opened.is_empty():
         return
+    kinds = pl.Series("kind", [None], dtype=pl.String).new_from_index(0, bare.height)
+    kinds = kinds.scatter(opened["at"], opened["kind"])
+    row = pl.col("row")
     near = (
-        bare.select(
-            "row",
-            "file",
-            "message",
-            pl.concat_str("file", pl.lit(" "), "tag", ignore_nulls=True).alias("place"),
-        )
-        .join(opened, on="row", how="left", maintain_order="left")
-        .with_columns(last=pl.when(pl.col("kind").is_not_null()).then("row").forward_fill().over("file"))
-        .filter(pl.col("row") - pl.col("last") < _NEAR)
+        bare.select("row", "file", "message", "tag", kinds)
+        # the next file cannot be part of it, but that is seen when the rows are walked
+        .filter(row - pl.when(pl.col("kind").is_not_null()).then(row).forward_fill() < _NEAR)
+        .with_columns(place=pl.concat_str("file", pl.lit(" "), "tag", ignore_nulls=True))
     )
     # a flood of asserts is bulk
     flood = near.filter(kind="device_assert")
     for rows in _stretches(flood):
         yield "device_assert", rows
-    follows = {one.name: one.follows for one in _KINDS}
+    follows = {one.name: one.follows for one in _KINDS if one.follows}
     current: tuple[str, list[int]] | None = None
     blanks: list[int] = []
     previous: tuple[object, int] = (None, -1)
     rest = near.filter(pl.col("kind").ne_missing("device_assert"))
     for row, place, text, opener in rest.select("row", "place", "message", "kind").iter_rows():
         if current and (previous != (place, row - 1) or (opener and opener != current[0])):
-            yield current
+            yield current[0], _rows(current[1])
             current, blanks = None, []
         previous = (place, row)
         if current is None:
@@ -189,20 +174,24 @@ def _of_kinds(bare: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
         elif not text:
             blanks.append(row)
         else:
-            yield current
+            yield current[0], _rows(current[1])
             current, blanks = None, []
     if current:
-        yield current
+        yield current[0], _rows(current[1])
 
 
-def _stretches(rows: pl.DataFrame) -> list[list[int]]:
+def _rows(rows: list[int]) -> pl.Series:
+    return pl.Series("row", rows, dtype=pl.UInt32)
+
+
+def _stretches(rows: pl.DataFrame) -> list[pl.Series]:
     """Return the rows, those of one file that follow each other together."""
     stretch = (pl.col("row") - pl.int_range(pl.len(), dtype=pl.UInt32)).alias("stretch")
     found = rows.select("file", "row", stretch).group_by("file", "stretch", maintain_order=True).agg("row")
-    return found["row"].to_list()
+    return list(found["row"])
 
 
-def _continuations(left: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
+def _continuations(left: pl.DataFrame) -> Iterator[Span]:
     """Yield the bare lines behind a record whose message certainly goes on in them."""
     message = pl.col("message")
     following = (
@@ -230,7 +219,7 @@ def _continuations(left: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
     for row, index, depth in heads.iter_rows():
         body = _body(lines, row, index, depth)
         if body:
-            yield "continuation", body
+            yield "continuation", _rows(body)
 
 
 def _body(lines: dict[int, tuple[str, bool]], row: int, index: int | None, depth: int) -> list[int]:

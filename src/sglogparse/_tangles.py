@@ -15,12 +15,16 @@ from sglogparse._tracebacks import BEGIN, RAISED, Block, Line, Shape, shape_of, 
 
 #: Steps that are taken to tell copies of one traceback apart.
 _MOST_STEPS = 20_000
+#: Rows between two blocks whose lines can belong to each other.
+_FAR = 50
 #: Shapes of lines that are part of some traceback, wherever they stand between others.
 _PARTS = (Shape.BEGIN, Shape.FRAME, Shape.INDENTED, Shape.EXCEPTION, Shape.CHAIN)
 
 
 def untangle(blocks: list[Block], lines: list[Line]) -> list[Block]:
     """Return the blocks of neighbouring lines, with the mixed ones told apart or marked."""
+    if len(blocks) < 2:
+        return blocks
     found: list[Block] = []
     texts = {row: (text, shape_of(text)) for row, text, _ in lines}
     headed = {row for row, _, head in lines if head}
@@ -50,8 +54,11 @@ def _reach(blocks: list[Block], start: int, texts: dict[int, tuple[str, Shape]])
     opened, chained, mixed = 0, 0, False
     for at in range(start, len(blocks)):
         block = blocks[at]
-        if block.dumped:
+        if block.dumped or block.margins:
             return max(at, start + 1), mixed
+        last = max(block.rows) + _FAR
+        if at > start and block.rows[0] > max(blocks[at - 1].rows) + _FAR:
+            return at, mixed
         if at > start and opened <= 0 and chained <= 0:
             # only heads that were cut off, above, make what has no head here part of it
             close = blocks[at - 1].rows[-1] + 1 == block.rows[0]
@@ -61,8 +68,8 @@ def _reach(blocks: list[Block], start: int, texts: dict[int, tuple[str, Shape]])
             mixed = True
         if not _begun(block) and opened <= 0:
             opened = 1
-        end = blocks[at + 1].rows[0] if at + 1 < len(blocks) else max(texts) + 1
-        for row in range(block.rows[0], end):
+        end = blocks[at + 1].rows[0] if at + 1 < len(blocks) else last
+        for row in range(block.rows[0], min(end, last)):
             shape = texts[row][1] if row in texts else None
             if shape is Shape.BEGIN:
                 mixed = mixed or (opened > 0)
@@ -190,6 +197,12 @@ def _ambiguous(
     for index, row in enumerate(raised or [rows[0]]):
         text = texts[row][0] if raised else ""
         blocks.append(
-            Block(others if index == 0 else [row], [text], ambiguous=True, loose=loose, origin=[row])
+            Block(
+                others if index == 0 else [row],
+                [text],
+                ambiguous=True,
+                loose=[] if index else loose,
+                origin=[row],
+            )
         )
     return blocks
