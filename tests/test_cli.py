@@ -32,7 +32,7 @@ COMMANDS = ("diagnose", "timeline", "frames", "export", "query", "explain", "rul
 
 #: A log that says nothing about how the server fared, and no fault either.
 SILENT = (
-    "[2026-02-27 12:49:58] Using default HuggingFace chat template with detected content format: string\n"
+    "[2026-02-27 12:49:58] A sentence that says nothing of the server\n"
 )
 
 

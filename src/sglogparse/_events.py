@@ -67,7 +67,7 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
         if not pieces[event.name]:
             frames[event.name] = empty
             continue
-        found = pl.concat([empty[list(event.fields)], *pieces[event.name]], how="diagonal")
+        found = pl.concat([empty.select(event.fields.keys()), *pieces[event.name]], how="diagonal")
         if len(pieces[event.name]) > 1:
             found = found.sort("row")
         kinds = kinds.scatter(found["row"], code)
