@@ -121,7 +121,8 @@ def test_a_carried_traceback_is_one_block(read, carrier):
 def test_what_could_be_a_wrapper_stays_without_evidence(read, line):
     log = read(line, line)
     assert log.carried.is_empty()
-    assert log.unparsed["text"].to_list() == [line, line]
+    assert log.lines["text"].to_list() == [line, line]
+    assert log.records["message"].to_list() == [line, line]
 
 
 def test_evidence_of_one_file_is_none_for_another(tmp_path):

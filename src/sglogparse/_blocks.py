@@ -18,7 +18,7 @@ import polars as pl
 
 from sglogparse._compiler import compiled_plan
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
-from sglogparse._spans import Span, read_spans
+from sglogparse._spans import GO_ON, Span, read_spans
 from sglogparse._tangles import untangle
 from sglogparse._tracebacks import (
     BEGIN,
@@ -86,7 +86,10 @@ TRACEBACK_DOCS = {
 class _Run(NamedTuple):
     """Neighbouring rows, of one process where lines name it, that may hold tracebacks."""
 
+    #: what its lines begin with; None where they name no process, or a carrier does
     tag: str | None
+    #: what their carrier names
+    origin: str | None
     #: runs of one stretch have no event between them
     stretch: tuple[int, int]
     #: row, text without the tag, whether the line has a header
@@ -94,15 +97,17 @@ class _Run(NamedTuple):
 
 
 def read_blocks(
-    records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame
+    records: pl.DataFrame, kinds: pl.Series, reports: pl.DataFrame, carried: pl.DataFrame
 ) -> tuple[list[Span], pl.DataFrame]:
     """Return the kind and the rows of each block, in order, and the traceback frame.
 
-    `reports` are the rows of the exception reports (`row`, `process_name`) which open blocks and stay events.
+    `reports` are the rows of the exception reports (`row`, `process_name`) which open blocks and stay events;
+    `carried` tells of rows that something has carried what wrote them (`row`, `origin`), and whether they
+    stand for several (`repeated`).
     """
-    table = _table(records, kinds, reports["row"])
+    table = _table(records, kinds, reports["row"], carried)
     found: list[tuple[Block, str | None, str]] = []
-    for (tag, _), stretch in groupby(_runs(table), key=lambda run: (run.tag, run.stretch)):
+    for (tag, *_), stretch in groupby(_runs(table), key=lambda run: run[:3]):
         lines: list[Line] = []
         blocks: list[Block] = []
         for run in stretch:
@@ -155,14 +160,24 @@ def _tagged_heads(heads: pl.DataFrame, tags: list[str | None], texts: list[str])
     return heads.with_columns(heads[name].scatter(rows, told[name]) for name in columns)
 
 
-def _table(records: pl.DataFrame, kinds: pl.Series, reports: pl.Series) -> pl.DataFrame:
-    """Return the rows that no event takes, and the reports, with the tag of their process taken off."""
+def _table(
+    records: pl.DataFrame, kinds: pl.Series, reports: pl.Series, carried: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the rows that no event takes, the reports, and the events that go on in lines below them.
+
+    The tag of their process is taken off. `turn` counts the lines of a process that a carrier names, events
+    too. A line that stands for several processes is part of no block.
+    """
     report = pl.repeat(False, records.height, eager=True).scatter(reports, True)
+    own = carried.filter(pl.col("repeated").is_null() & pl.col("origin").is_not_null())
+    own = own.select("row", "origin", turn=pl.int_range(pl.len(), dtype=pl.UInt32).over("origin"))
     table = (
         records.select("file", "message", "headed", report.alias("report"), kinds.is_null().alias("free"))
         .with_row_index("row")
-        .filter(pl.col("free") | pl.col("report"))
+        .filter(pl.col("free") | pl.col("report") | pl.lit(kinds.is_in(GO_ON)))
         .with_columns(bare=pl.col("free") & ~pl.col("headed"), tag=pl.lit(None, dtype=pl.String))
+        .join(carried.filter(pl.col("repeated").is_not_null()), on="row", how="anti", maintain_order="left")
+        .join(own, on="row", how="left", maintain_order="left")
     )
     message = table["message"]
     some = (table["bare"] & (message.str.starts_with("(") | message.str.starts_with("[rank"))).arg_true()
@@ -178,27 +193,34 @@ def _table(records: pl.DataFrame, kinds: pl.Series, reports: pl.Series) -> pl.Da
 
 def _runs(table: pl.DataFrame) -> Iterator[_Run]:
     """Yield the runs of neighbouring rows that may hold tracebacks."""
-    untagged = pl.col("tag").is_null()
+    untagged = pl.col("tag").is_null() & pl.col("origin").is_null()
     # rows between which no event stands; what names its process is not there for those that do not
-    place = pl.col("row") - pl.col("tag").is_not_null().cum_sum()
+    place = pl.col("row") - (~untagged).cum_sum()
     plain = table.with_columns(place=place).filter(untagged)
     plain = plain.with_columns(stretch=pl.col("place") - pl.int_range(pl.len(), dtype=pl.UInt32))
     # and what others print is not there for those that do
-    tagged = table.filter(~untagged).sort("tag", "row").with_columns(place=pl.col("row"), stretch=pl.lit(0))
-    for some, step, near in ((plain, 1, "stretch"), (tagged, LONGEST, "tag")):
+    named = pl.col("tag").is_not_null()
+    tagged = table.filter(named).sort("tag", "row").with_columns(place=pl.col("row"), stretch=pl.lit(0))
+    told = table.filter(~named & ~untagged).sort("origin", "row")
+    since = pl.col("turn") - pl.int_range(pl.len(), dtype=pl.UInt32).over("origin")
+    told = told.with_columns(place=pl.col("turn"), stretch=since)
+    for some, step, near in ((plain, 1, "stretch"), (tagged, LONGEST, "tag"), (told, 1, "origin")):
         if some.is_empty():
             continue
         run: _Run | None = None
         previous: tuple[int, str | None, int] | None = None
-        columns = ("row", "file", "tag", "place", "stretch", "message", "headed")
-        for row, file, tag, at, stretch, text, headed in _members(some, near).select(columns).iter_rows():
-            close = previous is not None and previous[:2] == (file, tag) and at - previous[2] <= step
+        columns = ("row", "file", "tag", "origin", "place", "stretch", "message", "headed")
+        for row, file, tag, origin, at, stretch, text, headed in (
+            _members(some, near).select(columns).iter_rows()
+        ):
+            who = tag or origin
+            close = previous is not None and previous[:2] == (file, who) and at - previous[2] <= step
             if run is None or not close or headed:
                 if run is not None:
                     yield run
-                run = _Run(tag, (file, stretch), [])
+                run = _Run(tag, origin, (file, stretch), [])
             run.lines.append((row, text, headed))
-            previous = (file, tag, at)
+            previous = (file, who, at)
         if run is not None:
             yield run
 

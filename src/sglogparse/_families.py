@@ -88,7 +88,12 @@ def read_families(records: pl.DataFrame, free: pl.Series) -> tuple[pl.Series, pl
     """Return the rows of the foreign records among the `free` ones, and their frame."""
     rows = free.arg_true()
     messages = records["message"].gather(rows)
-    codes = _gone_on(rows, records["file"].gather(rows), messages, _begun(messages))
+    codes = _begun(messages)
+    # of a line that a logger has carried, the rest may say nothing, and the whole whose it is
+    whole = records["text"].gather(rows)
+    more = (codes.is_null() & (whole != messages)).arg_true()
+    codes = codes.scatter(more, _begun(whole.gather(more)))
+    codes = _gone_on(rows, records["file"].gather(rows), messages, codes)
     named = rows.filter(codes.is_not_null())
     family = codes.drop_nulls().cat.to(family_type()).alias("family")
     columns = [records[name].gather(named) for name in (*RECORD_SCHEMA, "message")]

@@ -21,6 +21,7 @@ from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile, read_sources
+from sglogparse._spans import indented
 from sglogparse._stacks import (
     FAULT_DOCS,
     FAULT_SCHEMA,
@@ -64,7 +65,8 @@ class Log:
         self.records = records
         reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
         warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
-        blocks, tracebacks = read_blocks(records, kinds, pl.concat([reports, warmups]).sort("row"))
+        reports = pl.concat([reports, warmups]).sort("row")
+        blocks, tracebacks = read_blocks(records, kinds, reports, _carried_rows(records, carried))
         kind = kinds
         for name in BLOCKS:
             rows = pl.concat(
@@ -74,6 +76,7 @@ class Log:
         kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
         others, foreign = read_families(records, kind.is_null())
         kind = kind.scatter(others, foreign["family"].cast(kind.dtype))
+        kind = kind.scatter(indented(records, kind), "continuation")
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
         arguments = read_server_args(frames["server_args"])
@@ -173,6 +176,16 @@ def column_docs(frame: str) -> dict[str, str]:
         "carried": CARRIER_DOCS,
     }.get(frame, {})
     return {column: own.get(column) or fields.get(column, "") for column in frame_schemas()[frame]}
+
+
+def _carried_rows(records: pl.DataFrame, carried: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the carried lines, with what names their process."""
+    if carried.is_empty():
+        return carried.select(pl.lit(None, dtype=pl.UInt32).alias("row"), "origin", "repeated")
+    places = records.select("file", "line").with_row_index("row")
+    return carried.join(places, on=["file", "line"], how="left", maintain_order="left").select(
+        "row", "origin", "repeated"
+    )
 
 
 def _rows_of(

@@ -101,6 +101,8 @@ _KINDS = (
     ),
 )  # fmt: skip
 
+#: Events whose records can go on in further lines.
+GO_ON = ("watchdog_state", "pool_exhausted", "memory_leak", "memory_check", "stack_dump")
 #: Records that SGLang prints with line ends in them: how the first line looks, and the others.
 _CONTINUED: tuple[tuple[str, re.Pattern[str]], ...] = (
     (r"^Possible solutions:|failed: .*Possible solutions:", re.compile(r"[0-9]\. |Open an issue on GitHub")),
@@ -129,6 +131,17 @@ def read_spans(table: pl.DataFrame, taken: pl.Series) -> list[Span]:
     left = table.filter(~pl.col("row").is_in(taken.implode()) & ~pl.col("report"))
     spans = [*_of_kinds(left.filter("bare")), *_continuations(left)]
     return sorted(spans, key=lambda span: span[1][0])
+
+
+def indented(records: pl.DataFrame, kinds: pl.Series) -> pl.Series:
+    """Return the rows that nothing has named and that are indented below a record, whose message goes on."""
+    free = kinds.is_null().arg_true()
+    rows = free.filter(records["message"].gather(free).str.contains(r"^[ \t]"))
+    rows = rows.filter(records["line"].gather(rows) > 1)
+    first = (rows.diff() != 1).fill_null(True)
+    above = records["headed"].gather(rows.filter(first) - 1)
+    runs = pl.DataFrame({"row": rows, "run": first.cum_sum() - 1})
+    return runs.filter(above.gather(runs["run"]))["row"]
 
 
 def _of_kinds(bare: pl.DataFrame) -> Iterator[Span]:
