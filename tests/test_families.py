@@ -27,7 +27,7 @@ def _records(lines: list[str], files: list[int] | None = None) -> pl.DataFrame:
     missing = [
         pl.lit(None, dtype=kind).alias(name) for name, kind in schema.items() if name not in frame.columns
     ]
-    return frame.with_columns(missing)
+    return frame.with_columns(missing).with_columns(text="message")
 
 
 def _compiled(lines: list[str], files: list[int] | None = None) -> list[str | None]:

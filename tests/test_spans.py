@@ -198,8 +198,8 @@ def test_a_record_of_several_lines(kinds, head, body):
 @pytest.mark.parametrize(
     "lines",
     [
-        ["the layout: {", "  'a': 1"],
-        ["the layout: {", "  'a': 1", RECORD, "}"],
+        ["the layout: {", "'a': 1"],
+        ["the layout: {", "'a': 1", RECORD, "}"],
         ["the layout: {", "INFO:     Shutting down", "}"],
         ["the layout: {}", "}"],
         ["a list:", "- b"],
@@ -209,6 +209,12 @@ def test_a_record_of_several_lines(kinds, head, body):
 )
 def test_what_does_not_certainly_go_on(kinds, lines):
     assert "continuation" not in kinds(HEAD + lines[0], *lines[1:])
+
+
+def test_indented_lines_directly_below_a_record_go_on_with_it(kinds):
+    assert kinds(HEAD + "the causes:", "   1. odd", "\t2. even", "plain", "   3. bare") == [
+        "message", "continuation", "continuation", None, None,
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------------ any of them
