@@ -153,7 +153,7 @@ def _compiled(messages: list[str]) -> list[tuple[str, dict] | None]:
     )
     kinds, frames = read_events(records, plan)
     found: list[tuple[str, dict] | None] = [None] * len(messages)
-    for kind, frame in frames.items():
+    for kind, frame in frames.found.items():
         for row in frame.iter_rows(named=True):
             assert found[row["line"]] is None
             assert kinds[row["line"]] == kind

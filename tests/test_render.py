@@ -429,7 +429,10 @@ def test_a_line_of_a_megabyte_takes_a_few_rows(message):
 
 
 @given(
-    st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\", include_characters=" "), max_size=200),
+    st.text(
+        st.characters(exclude_categories=["C", "Z"], exclude_characters="\\", include_characters=" "),
+        max_size=200,
+    ),
     st.integers(20, 60),
 )
 def test_wrapping_keeps_the_words(text, width):

@@ -327,7 +327,10 @@ class _Compiler:
             return (literal,)
         name = _symbol(first) if first else None
         words = self._terminal(name).split("|") if name and self.definitions[name].is_term else []
-        return tuple(words) if all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words) else ()
+        if not all(re.fullmatch(r"[A-Za-z0-9_ -]+", word) for word in words):
+            return ()
+        more = (_literal_text(trees[1]) if len(trees) > 1 else None) or ""
+        return tuple(word + more for word in words)
 
     def pattern(self, tree: Tree[object], groups: dict[str, str] | None, path: tuple[str, ...]) -> str:
         """Return the pattern of a tree, adding its groups; with `groups` None nothing is captured."""

@@ -9,7 +9,7 @@ Bulk lines never meet Python: it sees the distinct heads, one line a shape of a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Characters of a message by which its candidate rules are found.
 _HEAD = 12
+#: Lines whose beginnings are looked at one by one before a pattern is tried, at the most.
+_FEW = 256
 #: Orders of items that a bag learns from lines of one log before it reads the rest line by line.
 _MOST_SHAPES = 64
 
@@ -45,12 +47,41 @@ def event_schema(event: EventPlan) -> dict[str, pl.DataType]:
 
 
 @cache
-def _no_rows(plan: Plan) -> pl.DataFrame:
-    """Return a frame without rows that has the columns of all events: a field has one type in all of them."""
-    return pl.DataFrame(schema=dict(one for event in plan.events for one in event_schema(event).items()))
+def event_schemas(plan: Plan) -> dict[str, dict[str, pl.DataType]]:
+    """Return the schema of each event's frame."""
+    return {event.name: event_schema(event) for event in plan.events}
 
 
-def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str, pl.DataFrame]]:
+class Frames(Mapping[str, pl.DataFrame]):
+    """Frames by name, with a schema each: those without rows are made when they are asked for."""
+
+    def __init__(
+        self, found: Mapping[str, pl.DataFrame], schemas: Mapping[str, dict[str, pl.DataType]]
+    ) -> None:
+        self.found = dict(found)
+        self._schemas = schemas
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        if name not in self.found:
+            self.found[name] = pl.DataFrame(schema=self._schemas[name])
+        return self.found[name]
+
+    def cut(self, rows: Mapping[str, tuple[int, int]]) -> Frames:
+        """Return a part of each frame: from a row up to, and without, another."""
+        parts = {name: self.found[name][begin:end] for name, (begin, end) in rows.items()}
+        return Frames({name: part for name, part in parts.items() if part.height}, self._schemas)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schemas)
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._schemas
+
+
+def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, Frames]:
     """Return the kind of each record (null where no rule takes it) and a frame an event."""
     pieces: dict[str, list[pl.DataFrame]] = {event.name: [] for event in plan.events}
     for candidates, rows in _buckets(records["message"], plan):
@@ -59,23 +90,22 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, dict[str,
             taken, left = _taken(left, event)
             pieces[event.name] += taken
     kinds = pl.Series("kind", [None], dtype=pl.UInt16).new_from_index(0, records.height)
-    no_rows = _no_rows(plan)
+    schemas = event_schemas(plan)
     heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}
     for code, event in enumerate(plan.events):
-        empty = no_rows[list(event_schema(event))]
         if not pieces[event.name]:
-            frames[event.name] = empty
             continue
-        found = pl.concat([empty.select(event.fields.keys()), *pieces[event.name]], how="diagonal")
+        fields = {name: DTYPES[kind] for name, kind in event.fields.items()}
+        found = pl.concat([pl.DataFrame(schema=fields), *pieces[event.name]], how="diagonal")
         if len(pieces[event.name]) > 1:
             found = found.sort("row")
         kinds = kinds.scatter(found["row"], code)
         frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(
-            empty.columns
+            schemas[event.name].keys()
         )
     kind = kind_type(plan)
-    return kinds.cast(pl.Series(dtype=kind).to_physical().dtype).cat.to(kind), frames
+    return kinds.cast(pl.Series(dtype=kind).to_physical().dtype).cat.to(kind), Frames(frames, schemas)
 
 
 def kind_type(plan: Plan) -> pl.Enum:
@@ -127,6 +157,9 @@ def _taken(left: pl.DataFrame, event: EventPlan) -> tuple[list[pl.DataFrame], pl
 
 def _matches(left: pl.DataFrame, wording: Fixed | Bag, event: EventPlan) -> Iterator[pl.DataFrame]:
     """Yield typed rows of the messages that a wording takes."""
+    # of few lines, to make a pattern ready costs more than to look for its beginning
+    if left.height <= _FEW and not any(text.startswith(wording.prefixes) for text in left["message"]):
+        return
     if wording.rivals:
         left = left.filter(~_starts_with(wording.rivals))
     if isinstance(wording, Fixed):
@@ -174,13 +207,12 @@ def _one_by_one(left: pl.DataFrame, bag: Bag, event: EventPlan) -> Iterator[pl.D
 
 
 def _extract(left: pl.DataFrame, pattern: str, groups: dict[str, str], event: EventPlan) -> pl.DataFrame:
-    texts = (
-        left.lazy()
-        .select("row", pl.col("message").str.extract_groups("(?P<matched>)" + pattern).alias("group"))
-        .unnest("group")
-        .filter(pl.col("matched").is_not_null())
-    )
-    return texts.select("row", *_typed(groups, event)).collect()
+    """Return typed rows of the messages that a pattern takes."""
+    # eager: to plan a query costs more than to run one over the few lines of most events
+    texts = left["message"].str.extract_groups("(?P<matched>)" + pattern).struct.unnest()
+    matched = texts["matched"].is_not_null()
+    texts = texts.with_columns(left["row"])
+    return (texts if matched.all() else texts.filter(matched)).select("row", *_typed(groups, event))
 
 
 def _typed(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:

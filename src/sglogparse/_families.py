@@ -116,10 +116,12 @@ def _begun(messages: pl.Series) -> pl.Series:
 
 def _gone_on(rows: pl.Series, files: pl.Series, messages: pl.Series, codes: pl.Series) -> pl.Series:
     """Return the codes, with those of lines that count below a line of their family only."""
-    for code, family in enumerate(families()):
-        head = (codes == code).fill_null(False)
-        if family.more is None or not head.any():
+    seen = codes.unique().drop_nulls().sort().to_list()
+    for code in seen:
+        family = families()[code]
+        if family.more is None:
             continue
+        head = (codes == code).fill_null(False)
         nameless = codes.is_null().arg_true()
         index = nameless.filter(messages.gather(nameless).str.contains(family.more))
         index = pl.concat([head.arg_true(), index]).sort()

@@ -128,6 +128,10 @@ class Reference:
 
         self._plan = compiled_plan()
         names = [*(event.name for event in self._plan.events), *(one.name for one in self._plan.wrappers)]
+        self._starts = {
+            event.name: tuple(start for wording in event.wordings for start in wording.prefixes)
+            for event in self._plan.events
+        }
         self._lark: Lark = Lark(
             grammar_text(*LINE_GRAMMARS), parser="lalr", start=[*names, "header"], maybe_placeholders=False
         )
@@ -135,7 +139,7 @@ class Reference:
     def event(self, message: str) -> Event | None:
         """Read a message (a line without its header); None when no rule of the vocabulary takes it."""
         for event in self._plan.events:
-            if any(message.startswith(p) for wording in event.wordings for p in wording.prefixes):
+            if message.startswith(self._starts[event.name]):
                 fields = self.fields(event.name, message)
                 if fields is not None:
                     return Event(event.name, fields)

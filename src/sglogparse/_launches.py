@@ -252,14 +252,16 @@ def read_launches(log: Log) -> list[Launch]:
         for line in _starts(index, log.frames)
     ]
     keys = pl.Series([_key(*edge) for edge in edges] + [_key(len(log.files), 1)], dtype=pl.UInt64)
-    cuts = {name: _cuts(frame, keys) for name, frame in log.frames.items()}
+    if len(edges) == 1:
+        return [_launch(log.files[edges[0][0]].path, log.lines, log.records, log.frames)]
+    cuts = {name: _cuts(frame, keys) for name, frame in log.frames.found.items()}
     rows = _cuts(log.lines, keys)
     return [
         _launch(
             log.files[file].path,
             log.lines[rows[number] : rows[number + 1]],
             log.records[rows[number] : rows[number + 1]],
-            {name: frame[cuts[name][number] : cuts[name][number + 1]] for name, frame in log.frames.items()},
+            log.frames.cut({name: (cut[number], cut[number + 1]) for name, cut in cuts.items()}),
         )
         for number, (file, _) in enumerate(edges)
     ]
@@ -388,6 +390,8 @@ def _key(file: int, line: int) -> int:
 
 def _cuts(frame: pl.DataFrame, keys: pl.Series) -> list[int]:
     """Return the rows at which a frame, which is in the order of its lines, is cut at the keys."""
+    if frame.is_empty():
+        return [0] * len(keys)
     own = frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
     return own.search_sorted(keys, side="left").to_list()
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA, read_blocks
 from sglogparse._compiler import compiled_plan
-from sglogparse._events import BLOCKS, event_schema, read_events
+from sglogparse._events import BLOCKS, Frames, event_schemas, read_events
 from sglogparse._families import FOREIGN_DOCS, foreign_schema, read_families
 from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
@@ -80,8 +80,7 @@ class Log:
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
         arguments = read_server_args(frames["server_args"])
-        self.frames: Mapping[str, pl.DataFrame] = {
-            **frames,
+        more = {
             "message": other,
             "traceback": tracebacks,
             "foreign": foreign,
@@ -90,6 +89,7 @@ class Log:
             "faults": read_faults(records, blocks, tracebacks),
             "stack_frames": stack_frames(tracebacks),
         }
+        self.frames = Frames({**frames.found, **more}, frame_schemas())
 
     @cached_property
     def unparsed(self) -> pl.DataFrame:
@@ -115,9 +115,7 @@ class Log:
         return diagnose(self)
 
 
-def _read(
-    lines: pl.DataFrame, plan: Plan
-) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, dict[str, pl.DataFrame]]:
+def _read(lines: pl.DataFrame, plan: Plan) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, Frames]:
     """Return records, kinds, carried lines and event frames, reading parts of the lines side by side.
 
     What a line says does not depend on other lines, so the parts put together are the whole.
@@ -125,7 +123,7 @@ def _read(
     accepted = accepted_wrappers(lines, plan)
     parts = [lines.slice(start, _PART) for start in range(0, max(lines.height, 1), _PART)]
 
-    def read(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, dict[str, pl.DataFrame]]:
+    def read(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, Frames]:
         records, carried = read_records(part, plan, accepted)
         places = part.select("file", "line")[carried["row"]]
         carried = pl.concat([places, carried.select(CARRIER_SCHEMA.keys())], how="horizontal")
@@ -136,8 +134,9 @@ def _read(
         return read(lines)
     with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
         records, kinds, carried, frames = zip(*pool.map(read, parts), strict=True)
-    events = {name: pl.concat([one[name] for one in frames]) for name in frames[0]}
-    return pl.concat(records), pl.concat(kinds), pl.concat(carried), events
+    names = dict.fromkeys(name for one in frames for name in one.found)
+    events = {name: pl.concat([one.found[name] for one in frames if name in one.found]) for name in names}
+    return pl.concat(records), pl.concat(kinds), pl.concat(carried), Frames(events, event_schemas(plan))
 
 
 def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
@@ -150,9 +149,8 @@ def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
 
 def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
     """Return the fixed schema of each frame that a log has."""
-    events = {event.name: event_schema(event) for event in compiled_plan().events}
     return {
-        **events,
+        **event_schemas(compiled_plan()),
         "message": MESSAGE_SCHEMA,
         "traceback": TRACEBACK_SCHEMA,
         "foreign": foreign_schema(),

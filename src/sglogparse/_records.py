@@ -131,7 +131,7 @@ def _levels(message: pl.Series, located: pl.Series, plan: Plan) -> tuple[pl.Seri
     level = pl.Series("level", [None], dtype=pl.String).new_from_index(0, len(message))
     if plan.location is None:
         return message, level
-    words = [f"{word} " for word in plan.location.prefixes]
+    words = plan.location.prefixes
     size = min(map(len, words))
     rows = (message.str.head(size).is_in([word[:size] for word in words]) & located).arg_true()
     found = message.gather(rows).str.extract_groups(plan.location.pattern).struct.unnest()

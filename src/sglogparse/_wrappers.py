@@ -91,13 +91,13 @@ _KNOWN = (
 )
 #: A header of SGLang that does not stand at the beginning of its line, and what stands before it.
 _GLUED_PATTERN = (
-    r"^(?P<wrapper>[^\[{\"'][^{\"']{0,400}?)\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"^(?P<wrapper>[^\[{\"'][^{\"']*?)\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
     r"(?: [A-Z_]+[0-9]+)*\] "
 )
 #: Records of a harness that look like SGLang's, with a record of SGLang's in them.
 _HARNESS_PATTERN = (
     r"^(?P<wrapper>\[(?P<outer_stamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?)\] "
-    r"(?:\[[^\[\]]{1,80}\] ){0,4}\[(?P<logger>[^\[\]]{1,80})\] )"
+    r"(?:\[[^\[\]]+\] )*\[(?P<logger>[^\[\]]+)\] )"
     r"(?:\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?: [A-Z_]+[0-9]+)*\] |INFO:     )"
 )
 #: Where exporters put the line in a JSON object, and what they say beside it.
@@ -113,12 +113,19 @@ _JSON_FIELDS = {
 
 def accepted_wrappers(lines: pl.DataFrame, plan: Plan) -> Accepted:
     """Return, for each wrapper that needs evidence, the files that have it."""
-    sample = lines.group_by("file", maintain_order=True).head(_SAMPLE)
+    text = pl.col("text")
+    # a record of SGLang is carried by nothing, unless a harness has made it look like its own
+    bare = ~text.str.contains(plan.headers[0].pattern) | text.str.contains("] [", literal=True)
+    sample = lines.group_by("file", maintain_order=True).head(_SAMPLE).filter(bare)
+    if sample.is_empty():
+        return {}
     names = [_JSON, _GLUED, HARNESS, *(one.name for one in plan.wrappers if not one.certain)]
     every = sample["file"].unique().to_list()
     found = peel(sample.select("file", "text"), plan, dict.fromkeys(names, every))
     behind = pl.col("carrier").str.split(" ").list.last().is_in([w.name for w in plan.wrappers if w.certain])
-    known = behind | pl.col("rest").str.contains(_KNOWN) | pl.col("rest").str.contains(_event_starts(plan))
+    starts = _event_starts(plan)
+    event = pl.Series([rest.startswith(starts) for rest in found["rest"]], dtype=pl.Boolean)
+    known = behind | pl.col("rest").str.contains(_KNOWN) | event
     counts = (
         found.with_columns(known.alias("known"), pl.col("carrier").str.split(" ").alias("name"))
         .explode("name")
@@ -130,12 +137,10 @@ def accepted_wrappers(lines: pl.DataFrame, plan: Plan) -> Accepted:
 
 
 @cache
-def _event_starts(plan: Plan) -> str:
-    """Return the pattern of what events start with, where that is long enough to be theirs alone."""
-    starts = {
-        p for event in plan.events for one in event.wordings for p in one.prefixes if len(p) >= _TELLING
-    }
-    return "^(?:" + "|".join(re.escape(start) for start in sorted(starts)) + ")" if starts else "^$x"
+def _event_starts(plan: Plan) -> tuple[str, ...]:
+    """Return what events start with, where that is long enough to be theirs alone."""
+    starts = {start for event in plan.events for one in event.wordings for start in one.prefixes}
+    return tuple(sorted(start for start in starts if len(start) >= _TELLING))
 
 
 def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
@@ -144,7 +149,7 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     `lines` has `file` and `text`; rows that nothing carries are left out.
     """
     left = lines.select("file", pl.col("text").alias("rest")).with_row_index("row")
-    left = left.filter(pl.col("rest").str.contains(_any_wrapper(plan)))
+    left = left.filter(pl.col("rest").str.contains(_any_wrapper(plan, frozenset(accepted))))
     layers = []
     for _ in range(_DEEPEST):
         layer = _layer(left, plan, accepted)
@@ -178,23 +183,26 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
 
 
 @cache
-def _any_wrapper(plan: Plan) -> str:
+def _any_wrapper(plan: Plan, accepted: frozenset[str]) -> str:
     """Return one pattern without groups for the beginning of any wrapper, to leave most lines alone."""
-    patterns = [*(one.pattern for one in plan.wrappers), _GLUED_PATTERN, _HARNESS_PATTERN, r"^\{"]
+    tried = [one for one in _tried(plan) if one[0] in accepted or one[0] in _certain(plan)]
+    patterns = [pattern or r"^\{" for _, pattern in tried]
     return "|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern in patterns)
 
 
 def _layer(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     """Peel one wrapper off each line that has one."""
     layers = [pl.DataFrame(schema=_LAYER)]
-    for name, pattern, prefixes in _tried(plan):
-        if left.is_empty():
-            break
-        some = left
-        if pattern is None or name not in _certain(plan):
-            some = some.filter(pl.col("file").is_in(accepted.get(name, [])))
-        if prefixes:
-            some = some.filter(pl.any_horizontal(pl.col("rest").str.starts_with(p) for p in prefixes))
+    for name, pattern in _tried(plan):
+        files = accepted.get(name)
+        if files is None and name not in _certain(plan):
+            continue
+        begins = left["rest"].str.contains(pattern or r"^\{")
+        if not begins.any():
+            continue
+        some = left.filter(begins)
+        if files is not None:
+            some = some.filter(pl.col("file").is_in(files))
         if some.is_empty():
             continue
         found = _json(some) if pattern is None else _matched(some, pattern)
@@ -204,14 +212,10 @@ def _layer(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
 
 
 @cache
-def _tried(plan: Plan) -> tuple[tuple[str, str | None, tuple[str, ...]], ...]:
-    rules = [(one.name, one.pattern, one.prefixes) for one in plan.wrappers]
-    return (
-        (_JSON, None, ("{",)),
-        (HARNESS, _HARNESS_PATTERN, ("[",)),
-        *rules,
-        (_GLUED, _GLUED_PATTERN, ()),
-    )
+def _tried(plan: Plan) -> tuple[tuple[str, str | None], ...]:
+    """Return the wrappers in the order in which they are tried, with their patterns; JSON has none."""
+    rules = ((one.name, one.pattern) for one in plan.wrappers)
+    return (_JSON, None), (HARNESS, _HARNESS_PATTERN), *rules, (_GLUED, _GLUED_PATTERN)
 
 
 @cache
