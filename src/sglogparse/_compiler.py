@@ -14,10 +14,10 @@ The patterns are ASCII, anchored at both ends, and mean the same to Python's re 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sglogparse._errors import GrammarError
 from sglogparse._grammar import LINE_GRAMMARS, docs_of, grammar_text, terminal_bases
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 FieldType = Literal["int", "float", "bool", "str"]
 
+#: Characters of a range that are listed one by one, at the most.
+_WIDEST_RANGE = 256
 #: Rules whose text is taken as one group; their distinct values are read one by one.
 _OPAQUE = frozenset({"tags"})
 
@@ -217,6 +219,61 @@ def rule_patterns(text: str, *starts: str) -> list[dict[str, str]]:
         }
         for start in starts
     ]
+
+
+def first_characters(pattern: str) -> str | None:
+    """Return the characters with which a text that matches can begin; None where they cannot be listed.
+
+    >>> first_characters("^(?:ab|[c-e]+)x")
+    'acde'
+    """
+    parsed = re._parser.parse(pattern)
+    found, empty = _firsts(parsed)
+    return None if found is None or empty else "".join(sorted(found))
+
+
+def _firsts(parts: Iterable[tuple[Any, Any]]) -> tuple[set[str] | None, bool]:
+    """Return the first characters of a parsed pattern (None: any), and whether it can match nothing."""
+    found: set[str] = set()
+    for operator, value in parts:
+        name, empty = str(operator), False
+        some: set[str] | None = None
+        if name == "AT":
+            some, empty = set(), True
+        elif name == "LITERAL":
+            some = {chr(value)}
+        elif name == "IN":
+            some = _class(value)
+        elif name == "SUBPATTERN":
+            some, empty = _firsts(value[-1])
+        elif name in ("MAX_REPEAT", "MIN_REPEAT"):
+            some, empty = _firsts(value[2])
+            empty = empty or value[0] == 0
+        elif name == "BRANCH":
+            branches = [_firsts(branch) for branch in value[1]]
+            empty = any(nothing for _, nothing in branches)
+            some = set()
+            for one, _ in branches:
+                some = None if one is None or some is None else some | one
+        if some is None:
+            return None, False
+        found |= some
+        if not empty:
+            return found, False
+    return found, True
+
+
+def _class(items: Iterable[tuple[Any, Any]]) -> set[str] | None:
+    """Return the characters of a class; None for a negated one, or one that is named."""
+    found: set[str] = set()
+    for operator, value in items:
+        if str(operator) == "LITERAL":
+            found.add(chr(value))
+        elif str(operator) == "RANGE" and value[1] - value[0] < _WIDEST_RANGE:
+            found |= {chr(code) for code in range(value[0], value[1] + 1)}
+        else:
+            return None
+    return found
 
 
 class _Compiler:

@@ -19,7 +19,7 @@ import polars as pl
 from sglogparse._compiler import rule_patterns
 from sglogparse._grammar import Sample, grammar_text, notes_of
 from sglogparse._records import RECORD_SCHEMA
-from sglogparse._stored import stored_patterns
+from sglogparse._stored import stored_first, stored_patterns
 
 _GRAMMAR = "families.lark"
 #: The end of the name of a rule whose lines mean nothing alone.
@@ -39,6 +39,8 @@ class Family:
     pattern: str
     #: how lines go on that count only below one of its lines; None when it has no such lines
     more: str | None
+    #: characters with which its lines begin; None where they cannot be listed
+    first: frozenset[str] | None
 
 
 @cache
@@ -47,9 +49,20 @@ def families() -> tuple[Family, ...]:
     text = grammar_text(_GRAMMAR)
     notes, (begin, more) = notes_of(text), _patterns(text, "family", "more")
     return tuple(
-        Family(name, " ".join(notes[name][0]), tuple(notes[name][1]), pattern, more.get(name + _MORE))
+        Family(
+            name,
+            " ".join(notes[name][0]),
+            tuple(notes[name][1]),
+            pattern,
+            more.get(name + _MORE),
+            _listed(stored_first(pattern)),
+        )
         for name, pattern in begin.items()
     )
+
+
+def _listed(characters: str | None) -> frozenset[str] | None:
+    return None if characters is None else frozenset(characters)
 
 
 def _patterns(text: str, *starts: str) -> Sequence[dict[str, str]]:
@@ -104,7 +117,10 @@ def _begun(messages: pl.Series) -> pl.Series:
     """Return the place of each message's family in the list of families, by how the message begins."""
     codes = pl.Series("code", [None], dtype=pl.UInt8).new_from_index(0, len(messages))
     left, index = messages, pl.int_range(len(messages), dtype=pl.UInt32, eager=True)
+    present = set(messages.str.head(1).unique())
     for code, family in enumerate(families()):
+        if family.first is not None and family.first.isdisjoint(present):
+            continue
         taken = left.str.contains(family.pattern)
         if taken.any():
             codes = codes.scatter(index.filter(taken), code)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from sglogparse._grammar import grammar_text
+from sglogparse._stored import parser
 
 if TYPE_CHECKING:
     from lark import Lark, Tree
@@ -40,9 +40,7 @@ class Arguments(NamedTuple):
 
 @cache
 def _lark() -> Lark:
-    from lark import Lark
-
-    return Lark(grammar_text("server_args.lark"), parser="lalr", start="value", maybe_placeholders=False)
+    return parser("server_args.lark")
 
 
 def parse_server_args(text: str) -> Arguments:

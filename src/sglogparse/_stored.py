@@ -8,17 +8,31 @@ It is keyed by the grammars' text: after a change of a grammar the stored plan i
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import io
 import json
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sglogparse._compiler import Bag, EventPlan, Fixed, Header, Item, Plan, Wrapper
+from sglogparse._compiler import (
+    Bag,
+    EventPlan,
+    Fixed,
+    Header,
+    Item,
+    Plan,
+    Wrapper,
+    first_characters,
+)
+from sglogparse._grammar import grammar_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lark import Lark
 
 #: Where the plan is kept.
 PLAN_FILE = Path(__file__).parent / "data" / "plan.json"
@@ -41,6 +55,12 @@ def stored_patterns(text: str, *starts: str) -> tuple[dict[str, str], ...] | Non
     return tuple(found[start] for start in starts) if found else None
 
 
+def stored_first(pattern: str) -> str | None:
+    """Return the characters with which a text of a pattern can begin, as first_characters does."""
+    firsts: dict[str, str | None] = _stored().get("firsts", {})
+    return firsts[pattern] if pattern in firsts else first_characters(pattern)
+
+
 @cache
 def _stored() -> dict[str, Any]:
     try:
@@ -50,10 +70,50 @@ def _stored() -> dict[str, Any]:
     return stored
 
 
+#: The grammars that Lark reads in production, with its options for them.
+PARSERS: dict[str, dict[str, Any]] = {
+    "server_args.lark": {"start": "value", "maybe_placeholders": False},
+    "traceback.lark": {"start": "block", "lexer": "basic"},
+}
+
+
+def parser(grammar: str) -> Lark:
+    """Return Lark's LALR parser of one of PARSERS: with the stored tables of its text, else with new ones."""
+    import lark
+
+    stored = _stored().get("parsers", {}).get(digest(grammar_text(grammar)))
+    if stored is None or stored["lark"] != lark.__version__:
+        return new_parser(grammar)
+    return lark.Lark.load(io.BytesIO(base64.b64decode(stored["tables"])))
+
+
+def new_parser(grammar: str) -> Lark:
+    """Return Lark's LALR parser of one of PARSERS, with tables that are made now."""
+    from lark import Lark
+
+    return Lark(grammar_text(grammar), parser="lalr", **PARSERS[grammar])
+
+
+def tables(grammar: str) -> dict[str, str]:
+    """Return the tables of a parser as they are stored, with the release of Lark that can read them."""
+    import lark
+
+    buffer = io.BytesIO()
+    new_parser(grammar).save(buffer)
+    return {"lark": lark.__version__, "tables": base64.b64encode(buffer.getvalue()).decode()}
+
+
 def encoded(text: str, plan: Plan, patterns: Mapping[str, Mapping[str, dict[str, str]]]) -> str:
-    """Return the text of the file: a plan, and by grammar text and rule the patterns of its alternatives."""
+    """Return the text of the file: a plan, and by grammar text the patterns of rules, and parsers' tables."""
     return json.dumps(
         {
+            "parsers": {digest(grammar_text(one)): tables(one) for one in PARSERS},
+            "firsts": {
+                pattern: first_characters(pattern)
+                for rules in patterns.values()
+                for found in rules.values()
+                for pattern in found.values()
+            },
             "digest": digest(text),
             "plan": {
                 "header": plan.header,

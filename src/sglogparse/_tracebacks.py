@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sglogparse._grammar import grammar_text
+from sglogparse._stored import parser
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -395,9 +395,7 @@ def _read_group(lines: list[str]) -> _Parsed:
 
 @cache
 def _lark() -> Lark:
-    from lark import Lark
-
-    return Lark(grammar_text("traceback.lark"), parser="lalr", lexer="basic", start="block")
+    return parser("traceback.lark")
 
 
 @lru_cache(maxsize=1024)
