@@ -122,6 +122,12 @@ def test_an_export_never_overwrites_its_log(tmp_path):
     assert path.read_text() == f"{BATCH}\n"
 
 
+def test_a_scheduler_s_own_exception_needs_no_stack(diagnose):
+    raised = "RuntimeError: alloc_req_slots runs out of memory. Please set a smaller number for `--max-running-requests`."
+    found = diagnose(*SERVED, raised)
+    assert (found.outcome, found.cause, found.root.line) == ("crashed", "kv.pool_exhausted", 5)
+
+
 def test_a_failed_request_as_the_last_lines_is_no_crash(diagnose):
     failed = [
         STAMP % (40, "") + "Error in request: 'NoneType' object is not iterable",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sglogparse._causes import cause_of
 from sglogparse._echoes import Role, role_of
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
@@ -104,6 +105,8 @@ _STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
+#: Causes whose words only a scheduler says: such an exception needs no stack to be the server's.
+_SCHEDULER_CAUSES = ("kv.pool_exhausted", "memory.leak", "memory.kv_budget", "memory.imbalance")
 #: Failed requests in a row that are more than one client's trouble.
 _MANY_REFUSED = 3
 
@@ -261,7 +264,8 @@ def _is_server_fault(row: dict[str, Any], served: int) -> bool:
     if any(_REQUEST_CODE.search(frame["path"] or "") and frame["function"] != "__init__" for frame in stack):
         return False
     if not paths:
-        return row["exception"] is not None and not served
+        own = cause_of(list(row["exceptions"] or ()), None) in _SCHEDULER_CAUSES
+        return row["exception"] is not None and (own or not served)
     return any(_SERVER_CODE.search(path) for path in paths)
 
 
