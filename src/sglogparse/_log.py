@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sglogparse._bare import bare_messages
 from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA, read_blocks
 from sglogparse._compiler import compiled_plan
 from sglogparse._events import BLOCKS, Frames, event_schemas, read_events
@@ -76,6 +77,7 @@ class Log:
         kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
         others, foreign = read_families(records, kind.is_null())
         kind = kind.scatter(others, foreign["family"].cast(kind.dtype))
+        kind = kind.scatter(bare_messages(records, kind), "message")
         kind = kind.scatter(indented(records, kind), "continuation")
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
