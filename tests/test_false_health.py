@@ -98,7 +98,8 @@ def test_tracebacks_that_cannot_be_told_apart_are_a_crash(diagnose):
 
 
 @pytest.mark.parametrize(
-    ("failures", "after", "code"), [(2, [], 0), (3, [], 3), (30, [], 3), (30, [ANSWERED], 0)]
+    ("failures", "after", "code"),
+    [(2, [], 0), (3, [], 3), (30, [], 3), (30, [ANSWERED], 3), (3, [ANSWERED] * 20, 0)],
 )
 def test_requests_that_only_fail_are_not_health(diagnose, failures, after, code):
     assert diagnose(*SERVED, *[FAILED] * failures, *after).exit_code() == code

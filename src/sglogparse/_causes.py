@@ -67,7 +67,8 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     ),
     _is(r"system not yet initialized|busy or unavailable|CUDA unknown error", "gpu.driver"),
     _is(
-        r"CUBLAS_STATUS|CUDNN_STATUS|unspecified launch failure|aicore|HSA_STATUS_ERROR_EXCEPTION",
+        r"CUBLAS_STATUS|CUDNN_STATUS|unspecified launch failure|aicore|HSA_STATUS_ERROR_EXCEPTION"
+        r"|\bERR[0-9]{5}\b|^E[ZIJK][0-9]{4}[:\[ ]",
         "gpu.kernel_fault",
     ),
     _is(r"out of resource: shared memory", "gpu.kernel_fault"),
@@ -82,10 +83,14 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         "dist.peer_lost",
     ),
     _is(r"connectFullMesh failed|DistNetworkError|DistStoreError|NCCL error|ncclSystemError", "dist.init"),
+    _is(r"NCCL WARN .*Connect", "dist.init"),
+    _is(r"NCCL WARN .*completion from peer", "dist.init"),
+    _is(r"/nvshmem/", "dist.kernel_comm"),
     _is(r"KVTransferError|nixl\w*Error", "pd.transfer"),
     _is(r"Unsupported architectures|[Mm]odel architectures .* not supported", "model.unsupported"),
     _is(
-        r"gated repo|RepositoryNotFoundError|is not a valid model identifier|not appear to have a file",
+        r"gated repo|HTTPError: 40[134] Client Error.*huggingface|RepositoryNotFoundError"
+        r"|is not a valid model identifier|not appear to have a file",
         "model.not_found",
     ),
     _is(r"^KeyError: '(?:\w+\.)+\w*(?:weight|scale|bias|zeros)\w*'", "model.weights_mismatch"),

@@ -30,6 +30,9 @@ _FATAL = (
     r"|Caught signal [0-9]+ \(|Process group watchdog thread terminated with exception"
     r"|Watchdog caught collective operation timeout|watchdog got stuck for [0-9]+ seconds"
     r"|Memory access fault by GPU|HSA_STATUS_ERROR_[A-Z]|\] Assertion `|^Failed: (?:Cuda|NCCL) error"
+    r"|^\[ERROR\] .*\bERR[0-9]{5}\b|^E[ZIJK][0-9]{4}[:\[ ]|/nvshmem/.*(?:non-zero status|NULL value|failed)"
+    r"|NCCL WARN .*(?:Connect to .*(?:failed|returned [0-9]+\()|completion from peer)"
+    r"|^Cannot access gated repo|^(?:requests\.exceptions\.)?HTTPError: 40[134] Client Error"
     r"|^(?:ERROR:    )?\[Errno [0-9]+\] error while attempting to bind on address"
 )
 #: Words by which native code, other loggers and shells speak of the end of a process.
@@ -57,7 +60,6 @@ _REPORTS = (
     "stack_dump",
     "pool_exhausted",
     "nan_detected",
-    "kv_transfer_failed",
     "room_failed",
     "transfer_session",
     "prefill_lost",
@@ -107,8 +109,9 @@ _STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 #: Causes whose words only a scheduler says: such an exception needs no stack to be the server's.
 _SCHEDULER_CAUSES = ("kv.pool_exhausted", "memory.leak", "memory.kv_budget", "memory.imbalance")
-#: Failed requests in a row that are more than one client's trouble.
+#: Failed requests that are more than one client's trouble: in a row, or as a share of all.
 _MANY_REFUSED = 3
+_SHARE_REFUSED = 0.25
 
 
 @dataclass(frozen=True)
@@ -319,11 +322,14 @@ def _bare_ends(launch: Launch) -> list[int]:
 
 @once
 def _refused(launch: Launch) -> list[int]:
-    """Return the requests that failed in the server (5xx), when none has succeeded since."""
-    access = launch.frames["http_access"]
+    """Return the requests that failed in the server (5xx), when none has succeeded since, or many failed."""
+    access = launch.frames["http_access"].filter(pl.col("method") == "POST")
     good = max(_last_batch(launch), _last_line(access.filter(pl.col("status") < 300)))
-    failed = access.filter((pl.col("status") >= 500) & (pl.col("line") > good))["line"].to_list()
-    return failed if len(failed) >= _MANY_REFUSED else []
+    failed = access.filter(pl.col("status") >= 500)["line"]
+    if len(failed) >= max(_MANY_REFUSED, _SHARE_REFUSED * access.height):
+        return failed.to_list()
+    since = failed.filter(failed > good).to_list()
+    return since if len(since) >= _MANY_REFUSED else []
 
 
 def _is_stack(kind: pl.Series) -> pl.Expr:

@@ -211,7 +211,7 @@ def rank_list(ranks: Iterable[str | None]) -> tuple[str, ...]:
 def on_ranks(ranks: Iterable[str | None]) -> str:
     """Return " on" and the ranks for use in a sentence; nothing when none is known."""
     spread = rank_spread(ranks)
-    return f" on {spread}" if spread else ""
+    return f" on {'rank ' if spread[0].isdigit() else ''}{spread}" if spread else ""
 
 
 def rank_spread(ranks: Iterable[str | None]) -> str:

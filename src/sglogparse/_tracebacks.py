@@ -29,7 +29,7 @@ FRAME = r'^[ \t]*File "[^"]+", line [0-9]+'
 #: The beginning of one thread's stack in what faulthandler prints.
 DUMP = r"^(?:Current thread|Thread) 0x[^(]*\(most recent call first\):$"
 _WORD = "[A-Za-z_][A-Za-z0-9_]*"
-_SUFFIX = "(?:Error|Exception|Interrupt|Exit|Timeout|Failure|Aborted|ExceptionGroup|Iteration)"
+_SUFFIX = "(?:Error|Exception|Interrupt|Exit|Timeout|Failure|Aborted|ExceptionGroup|Iteration|OutOfResources)"
 #: An exception by its name alone: what a class is called that is dotted, or begins with a capital.
 EXCEPTION = (
     rf"^(?:(?:{_WORD}\.)+[A-Za-z0-9_]*{_SUFFIX}|[A-Z_][A-Za-z0-9_]*{_SUFFIX}|Exception|ExceptionGroup)"

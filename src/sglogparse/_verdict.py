@@ -246,8 +246,13 @@ def _verdict(
             f"stopped: an orderly shutdown was asked for{'' if odd else ', and no fault came first'}",
             doubt,
         )
+    words = next((one for one in findings if one.code == "E003"), None)
     if outcome is Outcome.STARTING and phase is not None:
+        if words is not None:
+            return f"starting: the log ends {STANDS[phase]}", _uncapitalised(words.message)
         return f"starting: the log ends {STANDS[phase]} and shows no fault", ""
+    if words is not None:
+        return f"undecided: the line most likely to matter is {words.evidence[0].line}", doubt
     return "undecided: no line of this log shows how the server fared", doubt
 
 

@@ -94,6 +94,10 @@ def _memory(launch: Launch) -> str:
     if pools.is_empty():
         capacity = launch.frames["capacity"]
         return f"KV capacity {capacity['max_total_num_tokens'][0]} tokens" if not capacity.is_empty() else ""
+    if not launch.frames["swa_pool"].is_empty() or not launch.frames["swa_split"].is_empty():
+        # of two pools neither one is the capacity
+        capacity = launch.frames["capacity"]
+        return f"KV capacity {capacity['max_total_num_tokens'][0]} tokens" if not capacity.is_empty() else ""
     row = launch.printed("kv_cache", [pools["line"][0]])[0]
     size = pool_size(row)
     text = "KV cache"
@@ -101,9 +105,11 @@ def _memory(launch: Launch) -> str:
         text += f" {row['num_tokens']} tokens"
     if size is not None:
         text += f" = {size.text(2)} GiB a rank"
-    fraction = _implied(launch, row["rank"])
+    fraction, given = _implied(launch, row["rank"]), launch.argument("mem_fraction_static")
     if fraction:
         text += f", which implies mem_fraction_static = {fraction}"
+        if isinstance(given, float) and f"{given:.3f}" != fraction:
+            text += f" ({given:g} given)"
     return text
 
 

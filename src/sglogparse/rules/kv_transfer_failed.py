@@ -43,13 +43,13 @@ def kv_transfer_failed(launch: Launch) -> Iterator[Finding]:
     own = frame.filter(~pl.col("detail").fill_null("").str.contains(_ECHOES))
     first = (own if not own.is_empty() else frame).row(0, named=True)
     last = int(frame["line"][-1])
-    requests = frame["rid"].n_unique()
-    gone = not own.is_empty() and launch.serves_after(last) is None
+    requests = max(frame["room"].n_unique(), 1)  # both sides name the room, each with its own request id
+    gone = not own.is_empty() and not _serves_since(launch, frame)
     reason = f": {first['detail']}" if first["detail"] else ""
     yield Finding(
         Severity.ERROR if gone else Severity.WARNING,
         f"{requests} request{'s' if requests > 1 else ''} lost between prefill and decode"
-        f"{on_ranks(frame['rank'])}{', and nothing is served after that' if gone else ''}; "
+        f"{on_ranks(frame['rank'])}{', and the log shows nothing served since' if gone else ''}; "
         f"{first['pd_step']} failed{reason}",
         launch.evidences([int(first["line"]), last]),
         cause="pd.bootstrap" if first["pd_step"] in _MEETING else "pd.transfer",
@@ -59,3 +59,20 @@ def kv_transfer_failed(launch: Launch) -> Iterator[Finding]:
         root=launch.evidence(int(first["line"])),
         fatal=False,
     )
+
+
+def _serves_since(launch: Launch, failures: pl.DataFrame) -> bool:
+    """Tell whether a batch or an answer is later than all failures: by the stamps, else by the lines."""
+    frames = launch.frames
+    good = pl.concat(
+        [
+            frames["decode_batch"].select("line", "time"),
+            frames["prefill_batch"].select("line", "time"),
+            frames["http_access"].filter(pl.col("status") < 300).select("line", "time"),
+        ]
+    )
+    last = failures["time"].max()
+    later = pl.col("line") > failures["line"].max()
+    if last is not None:
+        later = pl.when(pl.col("time").is_null()).then(later).otherwise(pl.col("time") > last)
+    return not good.filter(later).is_empty()

@@ -38,7 +38,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     if not lines:
         return
     several = len(lines) > 1
-    what = "the end of a process" if grave else "failures"
+    what = "a grave failure" if grave else "failures"
     yield Finding(
         Severity.WARNING if grave else Severity.INFO,
         f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, "
