@@ -166,3 +166,50 @@ CAUSE_TITLES = {
     "perf.degraded": "degraded performance",
     "unknown": "undecided",
 }
+
+#: What to change, by cause, where no rule has computed anything better.
+CAUSE_FIXES = {
+    "memory.weights": "use more ranks (--tp-size), a quantised model, or a device with more memory; see "
+    "with `nvidia-smi` that nothing else is on it",
+    "memory.graph_capture": "lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs)",
+    "memory.runtime": "lower --mem-fraction-static or --chunked-prefill-size, or serve fewer requests at "
+    "once (--max-running-requests)",
+    "memory.host": "give the container more memory and shared memory (--shm-size); `dmesg -T | grep -i "
+    "oom` names what was killed",
+    "memory.imbalance": "free the device that has least (`nvidia-smi` shows what else runs there), or use "
+    "others (--base-gpu-id)",
+    "memory.leak": "report it as a bug of the server, with the numbers in the message; a restart helps "
+    "for a time",
+    "kv.pool_exhausted": "lower --max-running-requests, or give the pool more memory (--mem-fraction-static)",
+    "dist.init": "see that all nodes reach --dist-init-addr, by the same network interface "
+    "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)",
+    "dist.collective_timeout": "find the rank that did not arrive: the one whose lines stop first",
+    "dist.peer_lost": "look for the first exception in the log of the peer",
+    "dist.kernel_comm": "start with --disable-custom-all-reduce: if that works, the kernel or the "
+    "topology is at fault",
+    "gpu.illegal_access": "run it once with CUDA_LAUNCH_BLOCKING=1 to learn which kernel it is; another "
+    "--attention-backend tells whether it is the attention",
+    "gpu.device_assert": "run it once with CUDA_LAUNCH_BLOCKING=1: an index is out of range (a token id, "
+    "a position beyond the context)",
+    "gpu.unsupported_arch": "use a build for this GPU, or an --attention-backend and a quantisation that "
+    "have kernels for it",
+    "gpu.driver": "see `nvidia-smi` in the same container: the devices, and a driver that is new enough "
+    "for the image's CUDA",
+    "gpu.kernel_fault": "try another --attention-backend, then --disable-cuda-graph, to learn which "
+    "kernel it is",
+    "kernel.jit_compile": "mend what the compiler says (a compiler, header or library is missing, "
+    "mostly), then clear the kernel cache",
+    "env.missing_dependency": "install what the message names, in the environment of the server",
+    "env.version_mismatch": "install the version that the message names",
+    "env.port_in_use": "stop what listens there (`ss -ltnp`), or start with another --port",
+    "env.proxy": "unset http_proxy and https_proxy for the server, or put 127.0.0.1,localhost into no_proxy",
+    "env.filesystem": "see space and permissions (`df -h`, `ls -l`) of the path in the message",
+    "model.not_found": "see --model-path, and for a gated model the token (HF_TOKEN)",
+    "model.unsupported": "use a release that knows this architecture, or --model-impl transformers",
+    "model.weights_mismatch": "see that the checkpoint fits --quantization and this release",
+    "model.config": "see the file of the model that the message names",
+    "config.invalid_argument": "correct the argument that the message names",
+    "config.incompatible_flags": "change one of the arguments that the message names",
+    "process.segfault": "look in the native stack for the library that failed; a core dump (`ulimit -c "
+    "unlimited`) tells more",
+}

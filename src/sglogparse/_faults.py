@@ -38,7 +38,7 @@ _FATAL = (
 #: Words by which native code, other loggers and shells speak of the end of a process.
 _GRAVE = (
     r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled(?:$|  )"
-    r"|OOMKilled|exited with code 137|Health check failed"
+    r"|OOMKilled|exited with code 137"
     r"|CUDA error|HIP error|HSA_STATUS_ERROR|NCCL error"
     r"|hit an exception|out of memory|Watchdog caught|NVSHMEM.*(?:failed|error)"
 )
@@ -54,7 +54,6 @@ _HARMLESS = (
 )
 #: Events that report a failure of which no rule makes a fault: their words count as those of any other line.
 _REPORTS = (
-    "health_check_failed",
     "encoder_health",
     "http_error",
     "stack_dump",

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sglogparse._causes import CAUSE_TITLES
+from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
 from sglogparse._damage import damage, newest_first
 from sglogparse._deployment import Group, read_groups
 from sglogparse._faults import stopped_at, trouble
@@ -198,7 +198,7 @@ def _judge(launch: Launch) -> LaunchReport:
         version_window=version_window(launch.args, cut=launch.args_cut),
         headline=headline,
         action=action,
-        fix=chief.fix if chief else None,
+        fix=(chief.fix or CAUSE_FIXES.get(cause)) if chief else None,
         root=root,
         fault_time=_time_of(launch, root.line) if root else None,
         chief=chief,
@@ -234,7 +234,8 @@ def _verdict(
     """Return what happened, and what to do or what is known of it."""
     if outcome in (Outcome.CRASHED, Outcome.HUNG) and chief is not None:
         where = f", {STANDS[phase]}" if phase else ""
-        return f"{outcome.value}{where}; cause: {CAUSE_TITLES[cause]}", chief.fix or chief.message
+        action = chief.fix or CAUSE_FIXES.get(cause) or chief.message
+        return f"{outcome.value}{where}; cause: {CAUSE_TITLES[cause]}", action
     if chief is not None:
         return f"{outcome.value}, but {_uncapitalised(chief.message)}", ""
     odd = next((one for one in findings if one.code == "E003" and one.severity is Severity.WARNING), None)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from sglogparse._launches import Launch
 from sglogparse._report import Finding
 from sglogparse.rules.graph_capture_failed import graph_capture_failed
+from sglogparse.rules.health_check_failed import health_check_failed
 from sglogparse.rules.instrumentation import instrumentation
 from sglogparse.rules.kv_pool_full import kv_pool_full
 from sglogparse.rules.kv_transfer_failed import kv_transfer_failed
@@ -66,6 +67,7 @@ RULES: tuple[Rule, ...] = (
     Rule("P001", process_died, "0.1.0"),
     Rule("P002", never_ready, "0.1.0"),
     Rule("H001", watchdog_fired, "0.1.0"),
+    Rule("H002", health_check_failed, "0.2.0"),
     Rule("T001", kv_transfer_failed, "0.2.0"),
     Rule("E001", silent_ranks, "0.1.0"),
     Rule("E002", instrumentation, "0.1.0"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from sglogparse._echoes import Role
-from sglogparse._faults import faults
+from sglogparse._faults import faults, last_served, stopped_at
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
@@ -16,7 +16,8 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
     """Report a watchdog that saw no progress for longer than its limit.
 
     What it finds:
-        "Watchdog timeout (self.watchdog_timeout=300)" of the scheduler, tokenizer or detokenizer.
+        "Watchdog timeout (self.watchdog_timeout=300)" of the scheduler, tokenizer or detokenizer; without
+        that line, the state or the stacks that only a watchdog prints, when nothing is served after them.
 
     Why it matters:
         A forward pass, a collective or a transfer is stuck. The process is then killed, so what follows is
@@ -36,6 +37,7 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
     """
     frame = launch.frames["watchdog_timeout"]
     if frame.is_empty():
+        yield from _dumped(launch)
         return
     hard = frame.filter(~pl.col("soft").fill_null(False))
     shown = hard if not hard.is_empty() else frame
@@ -54,5 +56,24 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
         fix="find the rank that stopped first: its stack is in the dump beside this line, where one was made",
         ranks=rank_list(shown["rank"]),
         root=launch.evidence(line) if fatal else None,
+        weight=2,
+    )
+
+
+def _dumped(launch: Launch) -> Iterator[Finding]:
+    """Yield what a watchdog dumped, where the line that says how long it waited is missing."""
+    told = [launch.frames[kind].select("line", "rank") for kind in ("watchdog_state", "stack_dump")]
+    dumps = pl.concat(told).filter(pl.col("line") > last_served(launch)).sort("line")
+    if dumps.is_empty() or stopped_at(launch) is not None or faults(launch):
+        return
+    yield Finding(
+        Severity.ERROR,
+        f"A watchdog dumped what its process was doing{on_ranks(dumps['rank'])}; the line that says for how "
+        "long nothing moved is not in this log.",
+        launch.evidences([int(dumps["line"][0])]),
+        cause="hang.watchdog",
+        fix="find the rank that stopped first, in the dump and in what the ranks said last",
+        ranks=rank_list(dumps["rank"]),
+        root=launch.evidence(int(dumps["line"][0])),
         weight=2,
     )
