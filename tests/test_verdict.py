@@ -8,6 +8,7 @@ import pytest
 
 import sglogparse
 from sglogparse import Severity
+from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -158,3 +159,17 @@ def test_a_good_last_launch_does_not_hide_one_that_failed_before_it():
         "ready: the server serves; an earlier launch (lines 1-34) crashed, during KV cache set-up; "
         "cause: KV budget negative; needs --mem-fraction-static above 0.727"
     )
+
+
+def test_causes_with_a_fix_are_causes():
+    assert set(CAUSE_FIXES) <= set(CAUSE_TITLES) - {"none", "unknown"}
+
+
+def test_a_cause_says_what_to_change_and_the_exception_stays_in_the_findings(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("zmq.error.ZMQError: Address already in use\n")
+    found = sglogparse.read_log(path).diagnose()
+    assert found.summary == (
+        "crashed; cause: port in use; stop what listens there (`ss -ltnp`), or start with another --port"
+    )
+    assert "ZMQError" in found.findings[0].message

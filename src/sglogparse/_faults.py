@@ -50,7 +50,7 @@ _FAILURE = (
 )
 _HARMLESS = (
     r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR"
-    r"|_(?:error|timeout|failed)\b|Killed process"
+    r"|_(?:error|timeout|failed)\b|Killed process|[Tt]imeout set to|Tensor is replaced"
 )
 #: Events that report a failure of which no rule makes a fault: their words count as those of any other line.
 _REPORTS = (
