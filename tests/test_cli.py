@@ -845,3 +845,13 @@ def test_an_unknown_table_is_said_with_the_nearest_name(run):
 def test_a_log_without_a_name_is_an_error(run):
     said = run("diagnose", "")
     assert (said.exit_code, said.stderr) == (2, "sglogparse: a log without a name was given\n")
+
+
+def test_a_cause_is_explained(run):
+    assert run("explain", "env.port_in_use").stdout == (
+        "env.port_in_use: port in use\n\n"
+        "What to do:\n    Stop what listens there (`ss -ltnp`), or start with another --port.\n"
+    )
+    assert run("explain", "code.assertion").stdout == (
+        "code.assertion: exception in server code\n\nWhat to do depends on the finding.\n"
+    )
