@@ -153,3 +153,44 @@ def test_a_port_in_use_ends_a_start(diagnose):
 def test_what_clients_write_about_failures_is_none(diagnose, line):
     found = diagnose(*SERVED, STAMP % (50, "") + line)
     assert (found.outcome, found.cause, found.exit_code(), found.findings) == ("ready", "none", 0, ())
+
+
+HUGE = "DEBUG profile_max_num_token: avail={} GiB, total=94.037 GiB, fraction=0.55, reserved={} GiB, rest=-20.608 GiB, cell_size=70272, max_tokens=-314887"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(A pid=1) x [repeated 99999999999999999999x across cluster]",
+        "[rank40000]: Traceback (most recent call last):",
+        STAMP % (1, " TP0") + HUGE.format("21.1e999", "42.316"),
+        STAMP % (1, " TP0") + HUGE.format("21.708", "1" * 400),
+    ],
+)
+def test_numbers_that_no_column_holds_are_no_error(diagnose, line):
+    assert diagnose(line).outcome in ("unknown", "starting", "crashed")
+    assert diagnose(*SERVED, line).exit_code() in (0, 1, 3)
+
+
+def test_a_number_of_ranks_that_no_machine_has_is_no_number_of_ranks(diagnose):
+    args = ARGS.replace("tp_size=2", "tp_size=99999999999")
+    found = diagnose(
+        args, *(STAMP % (2, f" TP{tp}") + "Load weight begin. avail mem=78.50 GB" for tp in (0, 1))
+    )
+    assert (found.outcome, [one.code for one in found.findings]) == ("starting", ["P002"])
+
+
+def test_the_first_arguments_below_an_older_server_begin_a_launch(diagnose):
+    older = [
+        STAMP % (1, " TP0") + "Load weight begin. avail mem=78.50 GB",
+        STAMP % (2, " TP0") + "Scheduler hit an exception: Traceback (most recent call last):",
+        *DIED[1:3],
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        "",
+    ]
+    found = diagnose(*older, *SERVED)
+    assert [(one.first_line, one.last_line, one.outcome) for one in found.launches] == [
+        (1, 6, "crashed"), (7, 10, "ready"),
+    ]  # fmt: skip
+    assert (found.outcome, found.exit_code()) == ("ready", 1)
+    assert "an earlier launch (lines 1-6) crashed" in found.summary

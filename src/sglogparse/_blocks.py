@@ -154,7 +154,7 @@ def _tagged_heads(heads: pl.DataFrame, tags: list[str | None], texts: list[str])
     ranks = [_TORCH_TAG.match(tags[row] or "") for row in rows]
     rank = pl.Series([match[1] if match else None for match in ranks], dtype=pl.String)
     told = told.with_columns(
-        rank=pl.coalesce("rank", rank), gpu_id=pl.coalesce("gpu_id", rank.cast(pl.Int16))
+        rank=pl.coalesce("rank", rank), gpu_id=pl.coalesce("gpu_id", rank.cast(pl.Int16, strict=False))
     )
     columns = ("time", "clock", "rank", *RANKS)
     return heads.with_columns(heads[name].scatter(rows, told[name]) for name in columns)

@@ -95,13 +95,17 @@ class Printed:
         return f"rest = {t['avail']} - {t['total']} x {self.outside} = {t['rest']} GiB"
 
 
+#: Larger than any number of GiB, bytes or tokens; so are inf and, as no number is less, nan.
+_MOST = 1e18
+
+
 @once
 def printed_budgets(launch: Launch) -> list[Printed]:
-    """Return the instrumentation lines that print the whole budget in numbers (nan and inf are none)."""
+    """Return the instrumentation lines that print the whole budget in numbers that memory can have."""
     out = []
     for row in launch.printed("profile_max_num_token", launch.frames["profile_max_num_token"]["line"]):
         text: dict[str, Any] = {name: value for name, value in row.items() if name not in ("line", "rank")}
-        if not any(value.strip("+-").startswith(("nan", "inf")) for value in text.values()):
+        if all(abs(float(value)) < _MOST for value in text.values()):
             out.append(Printed(row["line"], row["rank"], text))
     return out
 

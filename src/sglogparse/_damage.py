@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 #: Steps back in time without which an order is no order, and how many more than forward.
 _FEWEST_STEPS = 5
 _STEPS_RATIO = 5
+#: Steps back that are enough where there is none forward.
+_FEWEST_ALONE = 2
 #: Lines that end at the same column without a longer one, at least; their share; and the columns of margins.
 _FEWEST_FULL = 8
 _SHARE_FULL = 0.2
 _MARGINS = (60, 260)
+#: A text of several lines in a JSON object, under a name that exporters use.
+_LINES_IN_JSON = r'"(?:log|message|msg|textPayload|line|MESSAGE)": *"(?:[^"\\]|\\.)*\\n(?:[^"\\]|\\[^n])'
 #: Bytes of a character, at most.
 _MOST_BYTES = 4
 
@@ -40,7 +44,10 @@ def newest_first(log: Log) -> set[int]:
             (pl.col("step") < pl.duration()).sum().alias("back"),
             (pl.col("step") > pl.duration()).sum().alias("on"),
         )
-        .filter((pl.col("back") >= _FEWEST_STEPS) & (pl.col("back") > _STEPS_RATIO * pl.col("on")))
+        .filter(
+            ((pl.col("back") >= _FEWEST_STEPS) & (pl.col("back") > _STEPS_RATIO * pl.col("on")))
+            | ((pl.col("back") >= _FEWEST_ALONE) & (pl.col("on") == 0))
+        )
     )
     return set(found["file"].to_list())
 
@@ -73,9 +80,22 @@ def broken_at(log: Log) -> dict[int, int]:
     return dict(found.select("file", "size").iter_rows())
 
 
+def unread(log: Log) -> dict[int, int]:
+    """Return, by file, how many JSON objects hold a text of several lines, which is not read."""
+    text = pl.col("text")
+    lines = pl.concat(
+        [log.foreign.select("file", pl.col("message").alias("text")), log.unparsed.select("file", "text")]
+    ).filter(text.str.starts_with("{") & text.str.contains(_LINES_IN_JSON))
+    return dict(lines.group_by("file").len().iter_rows())
+
+
 def damage(log: Log) -> list[str]:
     """Return what has happened to the files of a log, in sentences."""
-    said = []
+    said = [
+        f"{log.files[file].path}: {number} JSON object{'s hold' if number > 1 else ' holds'} a text of "
+        "several lines, which is not read: write them out first (`jq -r .log`)"
+        for file, number in sorted(unread(log).items())
+    ]
     for file in sorted(newest_first(log)):
         said.append(f"{log.files[file].path}: the newest line stands first, as some exports have it")
     for file, column in sorted(broken_at(log).items()):

@@ -278,6 +278,10 @@ def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
     }
     given = _given(own)
     starts = [1]
+    first = min(given, default=1)
+    # the lines above the first arguments may be those of an older server, whose beginning is cut off
+    if _between(own, _ENDS, 0, first):
+        starts.append(first)
     for (before, one), (line, two) in pairwise(given.items()):
         if not _same_start(own, one, two, before, line):
             starts.append(line)

@@ -48,6 +48,7 @@ def read_records(
     found = _headers(text, plan)
     carried = _carried(lines["file"], text, found, plan, accepted or {})
     if not carried.is_empty():
+        carried = carried.with_columns(_visible(carried["rest"]).alias("rest"))
         rows, more = carried["row"], _headers(carried["rest"], plan)
         found = found.with_columns(found[name].scatter(rows, more[name]) for name in found.columns)
         text = text.scatter(rows, carried["rest"])

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
-from sglogparse._damage import damage, newest_first
+from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
 from sglogparse._faults import stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, read_launches
@@ -47,6 +47,8 @@ def diagnose(log: Log) -> Diagnosis:
     starts = Counter(launch.path for launch in launches)
     upside_down = {log.files[index].path for index in newest_first(log)}
     reports = [_undecided(one) if one.file in upside_down else one for one in reports]
+    partly = {log.files[index].path for index in unread(log)}
+    reports = [_partly_read(one) if one.file in partly else one for one in reports]
     limited = [one for launch in launches for one in _limits(launch, alone=starts[launch.path] == 1)]
     limits = tuple(dict.fromkeys([*damage(log), *limited]))
     jobs = tuple(_job([reports[one] for one in group.members], group) for group in groups)
@@ -94,6 +96,16 @@ def _job(parts: list[LaunchReport], group: Group) -> Job:
 
 def _worst(parts: list[LaunchReport]) -> LaunchReport:
     return min(parts, key=lambda one: _CERTAIN.index(one.outcome))
+
+
+def _partly_read(report: LaunchReport) -> LaunchReport:
+    """Return the report of a file that holds lines which are not read: what is good in it is not certain."""
+    if report.outcome not in (Outcome.READY, Outcome.STOPPED) or report.cause != "none":
+        return report
+    headline = report.headline.removesuffix(" and the log shows no fault").removesuffix(
+        ", and no fault came first"
+    )
+    return replace(report, cause="unknown", headline=f"{headline}, as far as its lines are read")
 
 
 def _undecided(report: LaunchReport) -> LaunchReport:

@@ -59,7 +59,7 @@ _SHARE = 0.1
 _TELLING = 8
 #: Fields that say when the carrier wrote the line, and those that name what wrote it.
 _TIMES = ("outer_time", "outer_stamp", "syslog_time")
-_ORIGINS = ("container", "pod", "actor", "unit", "task", "logger", "node", "pid")
+_ORIGINS = ("container", "pod", "actor", "unit", "torch_role", "task", "logger", "node", "pid")
 #: One wrapper of one line.
 _LAYER: dict[str, pl.DataType] = {
     "row": pl.UInt32(),
@@ -72,6 +72,7 @@ _LAYER: dict[str, pl.DataType] = {
     "actor": pl.String(),
     "unit": pl.String(),
     "task": pl.String(),
+    "torch_role": pl.String(),
     "logger": pl.String(),
     "node": pl.String(),
     "pid": pl.Int64(),
@@ -176,7 +177,7 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
         )
         .sort("row")
     )
-    repeated = pl.col("rest").str.extract(_REPEATED, 1).cast(pl.Int64)
+    repeated = pl.col("rest").str.extract(_REPEATED, 1).cast(pl.Int64, strict=False)
     return whole.with_columns(repeated.alias("repeated"), pl.col("rest").str.replace(_REPEATED, "")).select(
         "row", "file", "rest", *CARRIER_SCHEMA
     )
@@ -230,9 +231,15 @@ def _matched(some: pl.DataFrame, pattern: str) -> pl.DataFrame:
     for column in found.columns[4:]:
         field = column.partition("__")[0]
         named.setdefault("time" if field in _TIMES else field, []).append(column)
-    fields = [pl.coalesce(columns).alias(name) for name, columns in named.items() if name in _LAYER]
+    fields = [
+        pl.coalesce(columns).str.strip_chars().alias(name)
+        for name, columns in named.items()
+        if name in _LAYER
+    ]
     rest = pl.col("rest").str.slice(pl.col("wrapper").str.len_chars())
-    return found.select("row", "file", rest, *fields).cast({"pid": pl.Int64} if "pid" in named else {})
+    return found.select("row", "file", rest, *fields).cast(
+        {"pid": pl.Int64} if "pid" in named else {}, strict=False
+    )
 
 
 def _json(some: pl.DataFrame) -> pl.DataFrame:
@@ -244,7 +251,9 @@ def _json(some: pl.DataFrame) -> pl.DataFrame:
         for name, keys in _JSON_FIELDS.items()
     ]
     plain = line.str.strip_suffix("\n").str.replace_all(ANSI, "")
-    return some.select("row", "file", plain.alias("rest"), *fields).filter(pl.col("rest").is_not_null())
+    # a text of several lines is no line: it stays what it was, and is said to be unread
+    whole = pl.col("rest").is_not_null() & ~pl.col("rest").str.contains("\n", literal=True)
+    return some.select("row", "file", plain.alias("rest"), *fields).filter(whole)
 
 
 def _moment(text: pl.Expr) -> pl.Expr:

@@ -8,6 +8,9 @@ from sglogparse._faults import faults
 from sglogparse._launches import Launch, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
+#: Ranks of a server, at the most: a larger number is no number of ranks.
+_MOST_RANKS = 100_000
+
 
 def silent_ranks(launch: Launch) -> Iterator[Finding]:
     """Report tensor-parallel ranks of this node that print no line at all.
@@ -36,7 +39,7 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
         return
     count = nodes if isinstance(nodes, int) and nodes > 0 else 1
     stages = pipeline if isinstance(pipeline, int) and pipeline > 0 else 1
-    if count > 1 and (stages > 1 or size % count):
+    if size > _MOST_RANKS or (count > 1 and (stages > 1 or size % count)):
         return
     own = size // count
     first = own * node if isinstance(node, int) else 0
