@@ -168,13 +168,13 @@ def _table(
     The tag of their process is taken off. `turn` counts the lines of a process that a carrier names, events
     too. A line that stands for several processes is part of no block.
     """
-    report = pl.repeat(False, records.height, eager=True).scatter(reports, True)
+    free = kinds.is_null()
+    rows = pl.concat([(free | kinds.is_in(GO_ON)).arg_true(), reports]).unique().sort()
     own = carried.filter(pl.col("repeated").is_null() & pl.col("origin").is_not_null())
     own = own.select("row", "origin", turn=pl.int_range(pl.len(), dtype=pl.UInt32).over("origin"))
     table = (
-        records.select("file", "message", "headed", report.alias("report"), kinds.is_null().alias("free"))
-        .with_row_index("row")
-        .filter(pl.col("free") | pl.col("report") | pl.lit(kinds.is_in(GO_ON)))
+        records.select("file", "message", "headed")[rows]
+        .with_columns(row=rows, free=free.gather(rows), report=rows.is_in(reports.implode()))
         .with_columns(bare=pl.col("free") & ~pl.col("headed"), tag=pl.lit(None, dtype=pl.String))
         .join(carried.filter(pl.col("repeated").is_not_null()), on="row", how="anti", maintain_order="left")
         .join(own, on="row", how="left", maintain_order="left")
