@@ -45,8 +45,8 @@ def test_records_a_little_out_of_order_are_no_reversal(read, seconds):
 def test_lines_that_are_broken_at_a_margin_are_said(read, tmp_path):
     whole = [BATCH.format(second) for second in range(12)]
     log = read(*(part for line in whole for part in (line[:100], line[100:])))
-    assert broken_at(log) == {0: 100}
-    assert log.diagnose().limits[0].startswith(f"{tmp_path / 'a.log'}: lines are broken at column 100; ")
+    assert broken_at(log) == {0: (100, 12)}
+    assert log.diagnose().limits[0].startswith(f"{tmp_path / 'a.log'}: 12 lines are broken at column 100; ")
 
 
 def test_lines_of_equal_length_are_not_broken(read):

@@ -10,6 +10,7 @@ import pytest
 from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._grammar import reference, samples
+from sglogparse._launches import read_launches
 from sglogparse._wrappers import CARRIER_SCHEMA, accepted_wrappers, peel
 
 PLAN = compiled_plan()
@@ -196,3 +197,34 @@ def test_what_is_peeled_and_what_is_left_are_the_line():
     assert found.columns == ["row", "file", "rest", *CARRIER_SCHEMA]
     nothing = peel(frame.clear(), PLAN, {})
     assert nothing.schema == {"row": pl.UInt32, "file": pl.UInt16, "rest": pl.String, **CARRIER_SCHEMA}
+
+
+def test_two_servers_that_a_harness_prints_in_turn_are_two_launches(read):
+    head = "[2026-03-04 05:06:08] [harness.manager] [INFO] [worker_{}] "
+    stamp = "[2026-03-04 05:06:{:02}{}] "
+    lines = ["[2026-03-04 05:06:06] [harness.manager] [INFO] Starting two workers"]
+    for second, said in enumerate(
+        [
+            "server_args=ServerArgs(model_path='m', tp_size=1, port=3000{})",
+            "Load weight begin. avail mem=70.25 GB",
+            "The server is fired up and ready to roll!",
+        ]
+    ):
+        for worker in (0, 1):
+            if worker == 0 or second < 2:
+                text = said.format(worker) if "{}" in said else said
+                lines.append(head.format(worker) + stamp.format(second, "") + text)
+    lines.append(
+        head.format(0) + '[2026-03-04 05:06:09] INFO:     127.0.0.1:40112 - "GET /health HTTP/1.1" 200 OK'
+    )
+    log = read(*lines)
+    assert log.carried["origin"].unique().sort().to_list() == ["worker_0", "worker_1"]
+    found = log.diagnose()
+    assert [(one.first_line, one.last_line, one.outcome) for one in found.launches] == [
+        (1, 7, "ready"), (3, 5, "starting"),
+    ]  # fmt: skip
+    assert [one.args["port"] for one in read_launches(log)] == [30000, 30001]
+    numbers = sorted(line for one in read_launches(log) for line in one.lines["line"])
+    assert numbers == list(range(1, len(lines) + 1))
+    (first, _) = read_launches(log)
+    assert first.evidence(6).message == "The server is fired up and ready to roll!"

@@ -52,8 +52,8 @@ def newest_first(log: Log) -> set[int]:
     return set(found["file"].to_list())
 
 
-def broken_at(log: Log) -> dict[int, int]:
-    """Return the files whose lines a terminal or an editor has broken, with the column.
+def broken_at(log: Log) -> dict[int, tuple[int, int]]:
+    """Return the files whose lines a terminal or an editor has broken, with the column and how many are.
 
     No line is longer than the margin, many records that end at it are none that is known, and what follows
     those has no header of its own.
@@ -77,7 +77,7 @@ def broken_at(log: Log) -> dict[int, int]:
             & pl.col("size").is_between(*_MARGINS)
         )
     )
-    return dict(found.select("file", "size").iter_rows())
+    return {file: (size, broken) for file, size, broken in found.select("file", "size", "broken").iter_rows()}
 
 
 def unread(log: Log) -> dict[int, int]:
@@ -98,9 +98,9 @@ def damage(log: Log) -> list[str]:
     ]
     for file in sorted(newest_first(log)):
         said.append(f"{log.files[file].path}: the newest line stands first, as some exports have it")
-    for file, column in sorted(broken_at(log).items()):
+    for file, (column, number) in sorted(broken_at(log).items()):
         said.append(
-            f"{log.files[file].path}: lines are broken at column {column}; what stood behind it is on lines "
-            "of its own, and is read only where it is whole by itself"
+            f"{log.files[file].path}: {number} lines are broken at column {column}; what stood behind it is "
+            "on lines of its own, and is read only where it is whole by itself"
         )
     return said

@@ -272,5 +272,5 @@ def _find_anchors(launch: Launch) -> dict[str, int]:
 
 
 def _time(launch: Launch, line: int) -> dt.datetime:
-    found: dt.datetime = launch.lines["time"][line - launch.first_line]
+    found: dt.datetime = launch.lines["time"][launch.row(line)]
     return found

@@ -9,7 +9,7 @@ Bulk lines never meet Python: it sees the distinct heads, one line a shape of a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -69,6 +69,11 @@ class Frames(Mapping[str, pl.DataFrame]):
     def cut(self, rows: Mapping[str, tuple[int, int]]) -> Frames:
         """Return a part of each frame: from a row up to, and without, another."""
         parts = {name: self.found[name][begin:end] for name, (begin, end) in rows.items()}
+        return Frames({name: part for name, part in parts.items() if part.height}, self._schemas)
+
+    def where(self, some: Callable[[pl.DataFrame], pl.DataFrame]) -> Frames:
+        """Return some rows of each frame."""
+        parts = {name: some(frame) for name, frame in self.found.items()}
         return Frames({name: part for name, part in parts.items() if part.height}, self._schemas)
 
     def __iter__(self) -> Iterator[str]:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -27,7 +27,9 @@ from sglogparse._grammar import rule_names
 from sglogparse._report import Evidence
 
 if TYPE_CHECKING:
+    from sglogparse._events import Frames
     from sglogparse._log import Log
+    from sglogparse._source import SourceFile
 
 _Derived = TypeVar("_Derived")
 
@@ -86,6 +88,12 @@ class Launch:
         """Return the last physical line."""
         return int(self.lines["line"][-1])
 
+    def row(self, line: int) -> int:
+        """Return the row of a line in `lines`; of a line that another launch has, the next one's."""
+        if self.lines.height == self.last_line - self.first_line + 1:
+            return line - self.first_line
+        return int(self.lines["line"].search_sorted(line))
+
     def evidence(self, line: int) -> Evidence:
         """Return a line as evidence."""
         return self.evidences([line])[0]
@@ -93,7 +101,7 @@ class Launch:
     def evidences(self, lines: Iterable[int]) -> tuple[Evidence, ...]:
         """Return lines as evidence, in order, each once."""
         numbers = sorted(set(lines))
-        rows = self.records.select("rank", "text", "message")[[line - self.first_line for line in numbers]]
+        rows = self.records.select("rank", "text", "message")[[self.row(line) for line in numbers]]
         return tuple(
             Evidence(self.path, line, rank, text, message)
             for line, (rank, text, message) in zip(numbers, rows.iter_rows(), strict=True)
@@ -103,11 +111,11 @@ class Launch:
         """Return the fields of an event's lines digit for digit, with `line` and `rank`."""
         numbers = sorted(set(lines))
         event = next(one for one in compiled_plan().events if one.name == kind)
-        rows = printed(self.records, event, [line - self.first_line for line in numbers])
+        rows = printed(self.records, event, [self.row(line) for line in numbers])
         out = []
         for row in rows.iter_rows(named=True):
-            line = self.first_line + row.pop("row")
-            out.append({**row, "line": line, "rank": self.lines["rank"][line - self.first_line]})
+            place = row.pop("row")
+            out.append({**row, "line": self.lines["line"][place], "rank": self.lines["rank"][place]})
         return out
 
     @cached_property
@@ -245,10 +253,61 @@ _AS_FREE = 0.9
 
 def read_launches(log: Log) -> list[Launch]:
     """Split a log into launches, each line into exactly one."""
+    servers = _servers(log)
+    if servers:
+        return [one for part in _apart(log, servers) for one in _split(part)]
+    return _split(log)
+
+
+def _servers(log: Log) -> dict[int, list[str]]:
+    """Return the files in which several servers speak in turn, with what their carrier calls each of them."""
+    if log.carried.is_empty():
+        return {}
+    told = log.frames["server_args"].select("file", "line").join(log.carried, on=["file", "line"])
+    names = told.drop_nulls("origin").group_by("file").agg(pl.col("origin").unique(maintain_order=True))
+    return {file: origins for file, origins in names.iter_rows() if len(origins) > 1}
+
+
+def _apart(log: Log, servers: Mapping[int, list[str]]) -> Iterator[Part]:
+    """Yield the lines of each file, those of several servers apart; what none of them says is the first's."""
+    for index in range(len(log.files)):
+        own = log.lines.select("file", "line", row=pl.int_range(pl.len(), dtype=pl.UInt32)).filter(file=index)
+        if index not in servers:
+            yield _part(log, own)
+            continue
+        first, *others = servers[index]
+        told = own.join(log.carried.select("file", "line", "origin"), on=["file", "line"], how="left")
+        speaks = pl.when(pl.col("origin").is_in(others)).then("origin").otherwise(pl.lit(first))
+        by_server = told.sort("row").with_columns(speaks.alias("origin"))
+        for name in servers[index]:
+            yield _part(log, by_server.filter(origin=name))
+
+
+def _part(log: Log, own: pl.DataFrame) -> Part:
+    places = own.select("file", "line")
+
+    def some(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.join(places, on=["file", "line"], how="semi", maintain_order="left")
+
+    return Part(log.files, log.lines[own["row"]], log.records[own["row"]], log.frames.where(some))
+
+
+class Part(NamedTuple):
+    """Some lines of a log, in order, and what is read of them."""
+
+    files: tuple[SourceFile, ...]
+    lines: pl.DataFrame
+    records: pl.DataFrame
+    frames: Frames
+
+
+def _split(log: Log | Part) -> list[Launch]:
+    """Split lines into launches: each certain start begins one."""
+    firsts = dict(log.lines.group_by("file").agg(pl.col("line").min()).iter_rows())
     edges = [
-        (index, line)
-        for index, source in enumerate(log.files)
-        if source.lines
+        (index, max(line, firsts[index]))
+        for index in range(len(log.files))
+        if index in firsts
         for line in _starts(index, log.frames)
     ]
     keys = pl.Series([_key(*edge) for edge in edges] + [_key(len(log.files), 1)], dtype=pl.UInt64)

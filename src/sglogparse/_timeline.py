@@ -89,7 +89,7 @@ def _timeline(parts: list[Launch], group: Group, gap: float, *, everything: bool
     for part, origin in zip(parts, origins, strict=True):
         shift = (origin - begin).total_seconds() if origin is not None and begin is not None else 0.0
         end = part.last_line if everything else _bound(part)
-        until = seconds(part)[: end - part.first_line + 1].max()
+        until = seconds(part)[: part.row(end) + 1].max()
         found = phases(part)
         if not everything:
             found = found.filter(pl.col("phase").is_in(START_PHASES))
@@ -189,7 +189,7 @@ def gaps(launch: Launch, least: float, *, everything: bool = False) -> pl.DataFr
         common = _common_gaps(stamped, least).join(found.select("line"), on="line", how="anti")
         found = pl.concat([found, common])
     found = found.sort("seconds", "line", descending=[True, False])
-    message = launch.records["message"].gather(found["line"].cast(pl.Int64) - launch.first_line)
+    message = launch.records["message"].gather([launch.row(line) for line in found["line"]])
     return found.select(
         pl.lit(launch.path).alias("file"),
         "rank",

@@ -221,7 +221,7 @@ def _judge(launch: Launch) -> LaunchReport:
 
 def _time_of(launch: Launch, line: int) -> dt.datetime | None:
     """Return the last stamp up to a line: the exception within a traceback has none of its own."""
-    times = launch.lines["time"][: line - launch.first_line + 1].drop_nulls()
+    times = launch.lines["time"][: launch.row(line) + 1].drop_nulls()
     return None if times.is_empty() else times[-1]
 
 

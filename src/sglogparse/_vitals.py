@@ -23,7 +23,7 @@ def vitals(launch: Launch, root: Evidence | None, findings: list[Finding]) -> li
 def _when(launch: Launch, root: Evidence, findings: list[Finding]) -> list[str]:
     faults = [one for one in findings if one.root is not None]
     ranks: tuple[str, ...] = max((one.ranks for one in faults), key=len, default=())
-    row = launch.lines.row(root.line - launch.first_line, named=True)
+    row = launch.lines.row(launch.row(root.line), named=True)
     stamp = row["time"] or row["clock"]
     text = f"first fault: line {root.line}"
     if stamp is not None:

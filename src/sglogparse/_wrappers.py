@@ -98,7 +98,7 @@ _GLUED_PATTERN = (
 #: Records of a harness that look like SGLang's, with a record of SGLang's in them.
 _HARNESS_PATTERN = (
     r"^(?P<wrapper>\[(?P<outer_stamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?)\] "
-    r"(?:\[[^\[\]]+\] )*\[(?P<logger>[^\[\]]+)\] )"
+    r"(?:\[[^\[\]]+\] )*\[(?P<logger>[^\[\]0-9][^\[\]]*)\] )"
     r"(?:\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?: [A-Z_]+[0-9]+)*\] |INFO:     )"
 )
 #: Where exporters put the line in a JSON object, and what they say beside it.
