@@ -52,7 +52,8 @@ def test_both_readers_read_a_sample_alike(name, text):
 
 @pytest.mark.parametrize(("name", "text"), SAMPLES)
 def test_a_record_behind_each_wrapper_is_read(read, name, text):
-    log = read(text.removesuffix("message") + RECORD, text.removesuffix("message") + FRAME)
+    before = text.removesuffix("message")
+    log = read(before + RECORD, *([] if " P " in before else [before + FRAME]))  # P: the line goes on
     first = {"tracing": "bare"}.get(name, "headed")
     assert log.load_weight_begin.select("line", "tp", "avail_mem").rows() == [(1, 3, 70.25)], first
     assert log.carried["carrier"].to_list()[0].split(" ")[-1] == name
@@ -68,7 +69,7 @@ def test_the_columns_of_carriers(read):
     )
     assert said(log) == [
         {
-            "file": 0, "line": 1, "carrier": "cri", "stream": "stdout",
+            "file": 0, "line": 1, "carrier": "cri", "stream": "stdout", "partial": False,
             "outer_time": dt.datetime(2026, 3, 4, 5, 6, 7, 125000),
         },
         {
@@ -228,3 +229,31 @@ def test_two_servers_that_a_harness_prints_in_turn_are_two_launches(read):
     assert numbers == list(range(1, len(lines) + 1))
     (first, _) = read_launches(log)
     assert first.evidence(6).message == "The server is fired up and ready to roll!"
+
+
+def test_a_line_that_the_container_runtime_has_cut_is_one_record(read):
+    cri = "2026-03-04T05:06:07.125Z {} {} {}"
+    half = len(RECORD) // 2
+    log = read(
+        cri.format("stdout", "P", RECORD[:half]),
+        cri.format("stdout", "P", RECORD[half:-5]),
+        cri.format("stdout", "F", RECORD[-5:]),
+        cri.format("stdout", "P", RECORD[:half]),
+        cri.format("stderr", "F", "another stream"),
+        cri.format("stdout", "F", RECORD),
+    )
+    assert log.lines["kind"].to_list() == [
+        "load_weight_begin", "continuation", "continuation", "message", None, "load_weight_begin",
+    ]  # fmt: skip
+    assert log.load_weight_begin.select("line", "avail_mem").rows() == [(1, 70.25), (6, 70.25)]
+    assert log.carried["partial"].to_list() == [True, True, False, True, False, False]
+
+
+def test_an_access_line_behind_a_harness_does_not_take_its_stamp_for_a_logger(read):
+    head = "[2026-03-04 05:06:08] [harness.manager] [INFO] [worker_0] "
+    log = read(
+        f"{head}{RECORD}",
+        f'{head}[2026-03-04 05:06:09] INFO:     127.0.0.1:40112 - "GET /health HTTP/1.1" 200 OK',
+    )
+    assert log.carried["origin"].to_list() == ["worker_0", "worker_0"]
+    assert log.http_access.select("line", "time").rows() == [(2, dt.datetime(2026, 3, 4, 5, 6, 9))]

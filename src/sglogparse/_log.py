@@ -31,7 +31,7 @@ from sglogparse._stacks import (
     read_faults,
     stack_frames,
 )
-from sglogparse._wrappers import CARRIER_DOCS, CARRIER_SCHEMA, accepted_wrappers
+from sglogparse._wrappers import CARRIER_DOCS, CARRIER_SCHEMA, accepted_wrappers, goes_on
 
 if TYPE_CHECKING:
     from sglogparse._compiler import Plan
@@ -67,6 +67,8 @@ class Log:
         reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
         warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
         reports = pl.concat([reports, warmups]).sort("row")
+        rests = carried.filter(goes_on(carried.with_columns(row="line")))
+        kinds = kinds.scatter(_carried_rows(records, rests)["row"], "continuation")
         blocks, tracebacks = read_blocks(records, kinds, reports, _carried_rows(records, carried))
         kind = kinds
         for name in BLOCKS:

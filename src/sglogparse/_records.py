@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sglogparse._wrappers import HARNESS, peel
+from sglogparse._wrappers import HARNESS, joined, peel
 
 if TYPE_CHECKING:
     from sglogparse._compiler import Header, Plan
@@ -48,6 +48,7 @@ def read_records(
     found = _headers(text, plan)
     carried = _carried(lines["file"], text, found, plan, accepted or {})
     if not carried.is_empty():
+        carried = joined(carried)
         carried = carried.with_columns(_visible(carried["rest"]).alias("rest"))
         rows, more = carried["row"], _headers(carried["rest"], plan)
         found = found.with_columns(found[name].scatter(rows, more[name]) for name in found.columns)

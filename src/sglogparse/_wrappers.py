@@ -36,6 +36,7 @@ CARRIER_SCHEMA: dict[str, pl.DataType] = {
     "stream": pl.String(),
     "outer_time": pl.Datetime("ms"),
     "repeated": pl.Int64(),
+    "partial": pl.Boolean(),
 }
 CARRIER_DOCS = {
     "carrier": "what was peeled off the line, outermost first; null for a bare line",
@@ -47,6 +48,7 @@ CARRIER_DOCS = {
     "stream": "stdout or stderr, as the carrier names it",
     "outer_time": "time as the carrier printed it, without its zone",
     "repeated": "how often the line came in the cluster, as Ray says it",
+    "partial": "the container runtime has cut it: it is read together with what follows, in the first line",
 }
 
 #: Lines of a file that are looked at to decide which wrappers it has.
@@ -77,6 +79,7 @@ _LAYER: dict[str, pl.DataType] = {
     "node": pl.String(),
     "pid": pl.Int64(),
     "stream": pl.String(),
+    "cri_tag": pl.String(),
 }
 _MOMENT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?)"
 #: What Ray puts behind a line that came from several processes.
@@ -160,7 +163,8 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
         left = layer.select("row", "file", "rest")
     if not layers:
         return pl.DataFrame(schema={"row": pl.UInt32, "file": pl.UInt16, "rest": pl.String, **CARRIER_SCHEMA})
-    fields = [name for name in CARRIER_SCHEMA if name not in ("carrier", "origin", "outer_time", "repeated")]
+    made = ("carrier", "origin", "outer_time", "repeated", "partial")
+    fields = [name for name in CARRIER_SCHEMA if name not in made]
     first = [pl.col(name).drop_nulls().first() for name in fields]
     origin = pl.concat_str([pl.col(name) for name in _ORIGINS], separator=":", ignore_nulls=True)
     whole = (
@@ -173,6 +177,7 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
             pl.col("name").str.join(" ").alias("carrier"),
             pl.col("origin").str.join("/").replace("", None),
             *first,
+            (pl.col("cri_tag").drop_nulls().first() == "P").alias("partial"),
             _moment(pl.col("time").drop_nulls().first()).alias("outer_time"),
         )
         .sort("row")
@@ -181,6 +186,22 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     return whole.with_columns(repeated.alias("repeated"), pl.col("rest").str.replace(_REPEATED, "")).select(
         "row", "file", "rest", *CARRIER_SCHEMA
     )
+
+
+def goes_on(carried: pl.DataFrame) -> pl.Series:
+    """Tell which rows are the rest of the row above, which a container runtime has cut."""
+    above = pl.col("partial").shift() & pl.col("stream").eq_missing(pl.col("stream").shift())
+    near = (pl.col("row") == pl.col("row").shift() + 1) & (pl.col("file") == pl.col("file").shift())
+    return carried.select(rest=(above & near).fill_null(False))["rest"]
+
+
+def joined(carried: pl.DataFrame) -> pl.DataFrame:
+    """Return carried lines with those that were cut put together in their first row; the others are empty."""
+    if not carried["partial"].any():
+        return carried
+    rest = goes_on(carried)
+    whole = pl.col("rest").str.join("").over((~rest).cum_sum())
+    return carried.with_columns(rest=pl.when(rest).then(pl.lit("")).otherwise(whole))
 
 
 @cache
