@@ -173,3 +173,22 @@ def test_a_cause_says_what_to_change_and_the_exception_stays_in_the_findings(tmp
         "crashed; cause: port in use; stop what listens there (`ss -ltnp`), or start with another --port"
     )
     assert "ZMQError" in found.findings[0].message
+
+
+def test_the_line_of_the_first_fault_is_said_without_stamps_and_ranks(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("an ordinary line\nzmq.error.ZMQError: Address already in use\n")
+    assert sglogparse.read_log(path).diagnose().launches[0].vitals == ("first fault: line 2",)
+
+
+def test_an_exception_within_a_traceback_has_the_time_of_its_report(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text(
+        "[2026-01-08 11:20:01 TP0] Load weight begin. avail mem=78.50 GB\n"
+        "[2026-01-08 11:20:41 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/opt/sglang/srt/a.py", line 3, in f\n'
+        "    x()\n"
+        "ValueError: odd\n"
+    )
+    found = sglogparse.read_log(path).diagnose()
+    assert found.launches[0].vitals == ("first fault: line 5, 11:20:41, 40 s in; rank TP0",)

@@ -23,14 +23,16 @@ def vitals(launch: Launch, root: Evidence | None, findings: list[Finding]) -> li
 def _when(launch: Launch, root: Evidence, findings: list[Finding]) -> list[str]:
     faults = [one for one in findings if one.root is not None]
     ranks: tuple[str, ...] = max((one.ranks for one in faults), key=len, default=())
-    row = launch.lines.row(launch.row(root.line), named=True)
-    stamp = row["time"] or row["clock"]
+    # an exception within a traceback has no stamp of its own: the last one above it is the traceback's
+    above = launch.lines[: launch.row(root.line) + 1].select(pl.col("time", "clock").drop_nulls().last())
+    time, clock = above.row(0) if above.height else (None, None)
+    stamp = time or clock
     text = f"first fault: line {root.line}"
     if stamp is not None:
-        text += f", {stamp:%H:%M:%S}{_after(launch, row['time'], 'in')}"
+        text += f", {stamp:%H:%M:%S}{_after(launch, time, 'in')}"
     if ranks:
         text += f"; rank{'s' if len(ranks) > 1 else ''} {rank_spread(ranks)}"
-    return [text] if stamp is not None or ranks else []
+    return [text]
 
 
 def _vitals(launch: Launch) -> list[str]:
