@@ -88,8 +88,9 @@ def _parts(group: list[Block], texts: dict[int, tuple[str, Shape]]) -> tuple[lis
     plain = {texts[row][0] for row in known if texts[row][1] is Shape.PLAIN}
     rows = [
         row
-        for row, (text, shape) in texts.items()
-        if row in known or (first <= row <= last and (shape in _PARTS or text in plain))
+        for row in range(min(known), max(*known, last) + 1)
+        if row in known
+        or (first <= row <= last and row in texts and (texts[row][1] in _PARTS or texts[row][0] in plain))
     ]
     raised = [row for block in group for row in block.raised]
     # an exception of an unusual name, behind another one, looks like a line of the other one's message
