@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sglogparse import read_log
 from sglogparse._damage import broken_at, newest_first
 
 BATCH = (
     "[2026-03-04 05:06:{:02} TP0] Decode batch, #running-req: 1, #token: 90, token usage: 0.01, cuda graph: True, "
     "gen throughput (token/s): 80.10, #queue-req: 0"
 )
-
-
-@pytest.fixture
-def read(tmp_path):
-    def log(*lines):
-        path = tmp_path / "a.log"
-        path.write_text("".join(f"{line}\n" for line in lines))
-        return read_log(path)
-
-    return log
 
 
 def test_newest_first_is_said_and_leaves_the_verdict_open(read, tmp_path):

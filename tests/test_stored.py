@@ -34,6 +34,16 @@ def test_a_changed_grammar_is_compiled_anew():
     assert _stored.stored_patterns("event: a", "family") is None
 
 
+def test_after_a_change_of_the_compiler_nothing_stored_is_used(monkeypatch, tmp_path):
+    other = tmp_path / "_compiler.py"
+    other.write_text("# another compiler\n")
+    monkeypatch.setattr(_stored, "_COMPILER", other)
+    _stored._stored.cache_clear()
+    assert _stored.stored_plan(TEXT) is None
+    assert _stored.stored_patterns(grammar_text("families.lark"), "family") is None
+    _stored._stored.cache_clear()
+
+
 def test_tables_of_another_release_of_lark_are_not_read(monkeypatch):
     import lark
 

@@ -21,16 +21,6 @@ CODE = "    scheduler.event_loop_overlap()"
 RAISED = "RuntimeError: the pool is torn"
 
 
-@pytest.fixture
-def read(tmp_path):
-    def log(*lines):
-        path = tmp_path / "carried.log"
-        path.write_text("".join(f"{line}\n" for line in lines))
-        return read_log(path)
-
-    return log
-
-
 def said(log) -> list[dict]:
     """Return what is said of carried lines, without what is null."""
     return [{k: v for k, v in row.items() if v is not None} for row in log.carried.rows(named=True)]

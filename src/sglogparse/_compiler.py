@@ -153,8 +153,6 @@ class Wrapper:
     """What can stand before a line: its pattern, anchored at the start, all of it the group `wrapper`."""
 
     name: str
-    #: how it starts; empty where that is no literal
-    prefixes: tuple[str, ...]
     pattern: str
     groups: dict[str, str]
     #: it looks like nothing else, and needs no evidence
@@ -309,11 +307,8 @@ class _Compiler:
         rule = self.definitions.get(kind)
         for name in _rule_names(rule.tree) if rule else ():
             groups: dict[str, str] = {}
-            tree = self.definitions[name].tree
-            pattern = self.pattern(tree, groups, (name,))
-            starts = [self._starts(_children(one)) for one in _alternatives(tree)]
-            prefixes = tuple(prefix for start in starts for prefix in start) if all(starts) else ()
-            yield Wrapper(name, prefixes, f"^(?P<wrapper>{pattern})", groups, kind == "certain")
+            pattern = self.pattern(self.definitions[name].tree, groups, (name,))
+            yield Wrapper(name, f"^(?P<wrapper>{pattern})", groups, kind == "certain")
 
     def _header(self, tree: Tree[object]) -> Header:
         children = _children(tree)

@@ -7,6 +7,7 @@ Nothing is put right here: what cannot be read for certain is said.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -89,14 +90,14 @@ def unread(log: Log) -> dict[int, int]:
     return dict(lines.group_by("file").len().iter_rows())
 
 
-def damage(log: Log) -> list[str]:
-    """Return what has happened to the files of a log, in sentences."""
+def damage(log: Log, upside_down: Iterable[int], partly: Mapping[int, int]) -> list[str]:
+    """Return what has happened to the files of a log, in sentences; two of them as found before."""
     said = [
         f"{log.files[file].path}: {number} JSON object{'s hold' if number > 1 else ' holds'} a text of "
         "several lines, which is not read: write them out first (`jq -r .log`)"
-        for file, number in sorted(unread(log).items())
+        for file, number in sorted(partly.items())
     ]
-    for file in sorted(newest_first(log)):
+    for file in sorted(upside_down):
         said.append(f"{log.files[file].path}: the newest line stands first, as some exports have it")
     for file, (column, number) in sorted(broken_at(log).items()):
         said.append(

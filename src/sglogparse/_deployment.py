@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sglogparse._launches import NODE_ARGS, rank_key, rank_spread
+from sglogparse._launches import NODE_ARGS, once, rank_key, rank_spread
 from sglogparse._report import ClockOffset
 from sglogparse._vitals import span
 
@@ -100,15 +100,9 @@ def _kind(one: Launch, two: Launch) -> str | None:
     return "ranks" if _disjoint(one, two) and _overlap(one, two) else None
 
 
+@once
 def role_of(launch: Launch) -> str | None:
     """Return what a launch does in a deployment: prefill, decode, router; None for a server that does all."""
-    if "role" not in launch.memo:
-        launch.memo["role"] = _role(launch)
-    found: str | None = launch.memo["role"]
-    return found
-
-
-def _role(launch: Launch) -> str | None:
     mode = launch.argument("disaggregation_mode")
     if mode in ("prefill", "decode"):
         return str(mode)
@@ -140,13 +134,12 @@ def _near(one: Launch, two: Launch) -> bool:
     return first is None or second is None or abs(first[0] - second[0]) <= _MOST_APART
 
 
+@once
 def _stamps(launch: Launch) -> tuple[dt.datetime, dt.datetime] | None:
     """Return the first and the last stamp of a launch, by time; None without stamps."""
-    if "stamps" not in launch.memo:
-        times = launch.lines.select(pl.col("time").min().alias("first"), pl.col("time").max().alias("last"))
-        launch.memo["stamps"] = times.row(0) if times["first"][0] is not None else None
-    found: tuple[dt.datetime, dt.datetime] | None = launch.memo["stamps"]
-    return found
+    times = launch.lines.select(pl.col("time").min().alias("first"), pl.col("time").max().alias("last"))
+    first, last = times.row(0)
+    return None if first is None else (first, last)
 
 
 def _disjoint(one: Launch, two: Launch) -> bool:
@@ -242,15 +235,9 @@ def _signed(seconds: float) -> str:
     return f"{span(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}" if round(seconds) else "0 s"
 
 
+@once
 def _anchors(launch: Launch) -> dict[str, int]:
     """Return the lines of a launch that all its ranks print at one moment, the surest first."""
-    if "anchors" not in launch.memo:
-        launch.memo["anchors"] = _find_anchors(launch)
-    found: dict[str, int] = launch.memo["anchors"]
-    return found
-
-
-def _find_anchors(launch: Launch) -> dict[str, int]:
     frames = launch.frames
     out = {}
     ends = frames["dist_init_end"].drop_nulls("time")

@@ -11,6 +11,7 @@ A value that is not in the log is absent (None), never a default. The rules see 
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -93,6 +94,15 @@ class Launch:
         if self.lines.height == self.last_line - self.first_line + 1:
             return line - self.first_line
         return int(self.lines["line"].search_sorted(line))
+
+    def stamps_at(self, line: int) -> tuple[dt.datetime | None, dt.time | None]:
+        """Return the last time and clock up to a line; a line within a traceback has none of its own."""
+        above = self.lines[: self.row(line) + 1]
+        times, clocks = above["time"].drop_nulls(), above["clock"].drop_nulls()
+        return (
+            None if times.is_empty() else times[-1],
+            None if clocks.is_empty() else clocks[-1],
+        )
 
     def evidence(self, line: int) -> Evidence:
         """Return a line as evidence."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sglogparse._faults import stopped_at
-from sglogparse._launches import first_line, read_launches
+from sglogparse._launches import first_line, once, read_launches
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
@@ -112,28 +112,18 @@ def read_phases(log: Log) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema={"launch": pl.UInt32(), **PHASE_SCHEMA}), *parts])
 
 
-def phases(launch: Launch) -> pl.DataFrame:
-    """Return a row a rank and phase of a launch, in the order of the lines; found once."""
-    if "phases" not in launch.memo:
-        launch.memo["phases"] = _phases(launch)
-    found: pl.DataFrame = launch.memo["phases"]
-    return found
-
-
+@once
 def seconds(launch: Launch) -> pl.Series:
     """Return the time of each line since the first stamp of the launch, s; null without a stamp.
 
     Where releases print the time of day alone, the day is taken to be the next one when it wraps.
     """
-    if "seconds" not in launch.memo:
-        lines = launch.lines
-        at = lines["time"].dt.epoch("ms") / 1000
-        if at.null_count() == lines.height:
-            at = _of_clock(lines["clock"])
-        stamped = at.drop_nulls()
-        launch.memo["seconds"] = (at if stamped.is_empty() else at - stamped[0]).alias("at")
-    found: pl.Series = launch.memo["seconds"]
-    return found
+    lines = launch.lines
+    at = lines["time"].dt.epoch("ms") / 1000
+    if at.null_count() == lines.height:
+        at = _of_clock(lines["clock"])
+    stamped = at.drop_nulls()
+    return (at if stamped.is_empty() else at - stamped[0]).alias("at")
 
 
 def _of_clock(clock: pl.Series) -> pl.Series:
@@ -145,7 +135,8 @@ def _of_clock(clock: pl.Series) -> pl.Series:
     return none.scatter(rows, day + wraps.cum_sum() * _DAY)
 
 
-def _phases(launch: Launch) -> pl.DataFrame:
+@once
+def phases(launch: Launch) -> pl.DataFrame:
     marks = pl.concat([_start_marks(launch), _server_marks(launch), _serving_marks(launch)])
     marks = marks.sort("line", "order", maintain_order=True)
     at = pl.DataFrame({"line": launch.lines["line"], "time": launch.lines["time"], "at": seconds(launch)})

@@ -1,9 +1,9 @@
 """What the compiler made of the grammars, kept in the package, so that a command need not compile them.
 
     grammars/*.lark --> (docs/generate.py) --> data/plan.json: digest of the texts, plan, family patterns
-    a command: digest of the texts = the stored one --> the stored plan, else the compiler
+    a command: digests of the texts = the stored ones --> the stored plan, else the compiler
 
-It is keyed by the grammars' text: after a change of a grammar the stored plan is not used.
+It is keyed by the text of the grammars and of the compiler: after a change of either it is not used.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Where the plan is kept.
 PLAN_FILE = Path(__file__).parent / "data" / "plan.json"
+#: What has made it.
+_COMPILER = Path(__file__).parent / "_compiler.py"
 
 
 def digest(text: str) -> str:
@@ -65,9 +67,10 @@ def stored_first(pattern: str) -> str | None:
 def _stored() -> dict[str, Any]:
     try:
         stored: dict[str, Any] = json.loads(PLAN_FILE.read_text(encoding="utf-8"))
-    except FileNotFoundError:  # before the first time that it is written
+        compiler = digest(_COMPILER.read_text(encoding="utf-8"))
+    except FileNotFoundError:  # before it is written for the first time, and where only bytecode is installed
         return {}
-    return stored
+    return stored if stored.get("compiler") == compiler else {}
 
 
 #: The grammars that Lark reads in production, with its options for them.
@@ -107,6 +110,7 @@ def encoded(text: str, plan: Plan, patterns: Mapping[str, Mapping[str, dict[str,
     """Return the text of the file: a plan, and by grammar text the patterns of rules, and parsers' tables."""
     return json.dumps(
         {
+            "compiler": digest(_COMPILER.read_text(encoding="utf-8")),
             "parsers": {digest(grammar_text(one)): tables(one) for one in PARSERS},
             "firsts": {
                 pattern: first_characters(pattern)

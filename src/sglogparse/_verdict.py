@@ -45,12 +45,12 @@ def diagnose(log: Log) -> Diagnosis:
         for index, one in enumerate(log.files)
     )
     starts = Counter(launch.path for launch in launches)
-    upside_down = {log.files[index].path for index in newest_first(log)}
-    reports = [_undecided(one) if one.file in upside_down else one for one in reports]
-    partly = {log.files[index].path for index in unread(log)}
-    reports = [_partly_read(one) if one.file in partly else one for one in reports]
+    upside_down, partly = newest_first(log), unread(log)
+    for change, indices in ((_undecided, upside_down), (_partly_read, partly)):
+        paths = {log.files[index].path for index in indices}
+        reports = [change(one) if one.file in paths else one for one in reports]
     limited = [one for launch in launches for one in _limits(launch, alone=starts[launch.path] == 1)]
-    limits = tuple(dict.fromkeys([*damage(log), *limited]))
+    limits = tuple(dict.fromkeys([*damage(log, upside_down, partly), *limited]))
     jobs = tuple(_job([reports[one] for one in group.members], group) for group in groups)
     chief = _with_earlier(reports, groups) if reports else None
     return Diagnosis(files, tuple(reports), chief, limits, jobs)
@@ -212,17 +212,11 @@ def _judge(launch: Launch) -> LaunchReport:
         action=action,
         fix=(chief.fix or CAUSE_FIXES.get(cause)) if chief else None,
         root=root,
-        fault_time=_time_of(launch, root.line) if root else None,
+        fault_time=launch.stamps_at(root.line)[0] if root else None,
         chief=chief,
         vitals=tuple(vitals(launch, root, findings)),
         findings=tuple(findings),
     )
-
-
-def _time_of(launch: Launch, line: int) -> dt.datetime | None:
-    """Return the last stamp up to a line: the exception within a traceback has none of its own."""
-    times = launch.lines["time"][: launch.row(line) + 1].drop_nulls()
-    return None if times.is_empty() else times[-1]
 
 
 def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:

@@ -23,9 +23,7 @@ def vitals(launch: Launch, root: Evidence | None, findings: list[Finding]) -> li
 def _when(launch: Launch, root: Evidence, findings: list[Finding]) -> list[str]:
     faults = [one for one in findings if one.root is not None]
     ranks: tuple[str, ...] = max((one.ranks for one in faults), key=len, default=())
-    # an exception within a traceback has no stamp of its own: the last one above it is the traceback's
-    above = launch.lines[: launch.row(root.line) + 1].select(pl.col("time", "clock").drop_nulls().last())
-    time, clock = above.row(0) if above.height else (None, None)
+    time, clock = launch.stamps_at(root.line)
     stamp = time or clock
     text = f"first fault: line {root.line}"
     if stamp is not None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from sglogparse._coverage import FileCoverage
-from sglogparse._safe import plain, tame
+from sglogparse._safe import plain
 from sglogparse.render._wrap import wrap
 
 #: Kinds of a file that are listed; the rest is one row.
@@ -28,9 +28,9 @@ def render_coverage(files: Sequence[FileCoverage], width: int) -> str:
         out += _kinds(one.families)
         for example in one.examples:
             like = f" (and {example.like_it - 1} like it)" if example.like_it > 1 else ""
-            text = f"line {example.line}{like}: {tame(plain(example.text.strip()))}"
-            out += [text if len(text) <= width - 2 else f"{text[: width - 5]}..."]
-            out[-1] = f"  {out[-1]}"
+            out += wrap(
+                f"line {example.line}{like}: {plain(example.text.strip())}", width, first="  ", most=1
+            )
         out.append("")
     if len(files) > 1:
         total: Counter[str] = Counter()
