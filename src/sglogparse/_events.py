@@ -56,25 +56,34 @@ class Frames(Mapping[str, pl.DataFrame]):
     """Frames by name, with a schema each: those without rows are made when they are asked for."""
 
     def __init__(
-        self, found: Mapping[str, pl.DataFrame], schemas: Mapping[str, dict[str, pl.DataType]]
+        self,
+        found: Mapping[str, pl.DataFrame],
+        schemas: Mapping[str, dict[str, pl.DataType]],
+        empty: dict[str, pl.DataFrame] | None = None,
     ) -> None:
         self.found = dict(found)
         self._schemas = schemas
+        #: those that were made; parts of the same frames share them
+        self._empty = {} if empty is None else empty
 
     def __getitem__(self, name: str) -> pl.DataFrame:
-        if name not in self.found:
-            self.found[name] = pl.DataFrame(schema=self._schemas[name])
-        return self.found[name]
+        if name in self.found:
+            return self.found[name]
+        if name not in self._empty:
+            self._empty[name] = pl.DataFrame(schema=self._schemas[name])
+        return self._empty[name]
 
     def cut(self, rows: Mapping[str, tuple[int, int]]) -> Frames:
         """Return a part of each frame: from a row up to, and without, another."""
-        parts = {name: self.found[name][begin:end] for name, (begin, end) in rows.items()}
-        return Frames({name: part for name, part in parts.items() if part.height}, self._schemas)
+        return self._part({name: self.found[name][begin:end] for name, (begin, end) in rows.items()})
 
     def where(self, some: Callable[[pl.DataFrame], pl.DataFrame]) -> Frames:
         """Return some rows of each frame."""
-        parts = {name: some(frame) for name, frame in self.found.items()}
-        return Frames({name: part for name, part in parts.items() if part.height}, self._schemas)
+        return self._part({name: some(frame) for name, frame in self.found.items()})
+
+    def _part(self, parts: Mapping[str, pl.DataFrame]) -> Frames:
+        found = {name: part for name, part in parts.items() if part.height}
+        return Frames(found, self._schemas, self._empty)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._schemas)
