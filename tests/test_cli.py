@@ -781,12 +781,13 @@ def test_standard_input_of_a_real_process(tmp_path):
 
 
 def at_a_terminal(*words: str, cwd: Path, **environment: str) -> str:
-    """Return what a command prints at a terminal."""
+    """Return what a command prints at a terminal, whatever the tester's own terminal wants."""
+    own = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     outer, inner = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "sglogparse", *words],
         cwd=cwd,
-        env={**os.environ, "COLUMNS": "80", "TERM": "xterm", **environment},
+        env={**own, "COLUMNS": "80", "TERM": "xterm", **environment},
         stdin=subprocess.DEVNULL,
         stdout=inner,
         stderr=subprocess.DEVNULL,
