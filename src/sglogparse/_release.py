@@ -7,6 +7,7 @@ later "post" releases count as the release they follow).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -47,3 +48,14 @@ def version_window(arguments: Iterable[str], *, cut: bool) -> str | None:
     nearest = [release for distance, release in distances if distance == least]
     window = nearest[0] if len(nearest) == 1 else f"{nearest[0]}..{nearest[-1]}"
     return window if least == 0 else f"near {window} ({least} argument{'s' if least > 1 else ''} differ)"
+
+
+def release_range(window: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the oldest and the newest release of a window as numbers; None when it is not known.
+
+    >>> release_range("near 0.5.9 (2 arguments differ)"), release_range("0.4.2..0.4.3")
+    (((0, 5, 9), (0, 5, 9)), ((0, 4, 2), (0, 4, 3)))
+    """
+    found = re.findall(r"[0-9]+(?:\.[0-9]+)+", window or "")
+    ends = [tuple(int(part) for part in one.split(".")) for one in found]
+    return (ends[0], ends[-1]) if ends else None

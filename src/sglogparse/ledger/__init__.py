@@ -1,0 +1,1 @@
+"""The memory ledger: printed numbers as intervals, SGLang's arithmetic as equations, and what follows."""

@@ -1,0 +1,74 @@
+"""The ledger of a launch: its numbers solved together, once without and, if need be, with drift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sglogparse._launches import Launch, once
+from sglogparse.ledger.equations import DRIFT, Group, Model, build, read_groups
+from sglogparse.ledger.readings import Rank, read_ranks
+from sglogparse.ledger.solver import Conflict, Inferred, System, Variable
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a launch prints of its memory, and what follows from it."""
+
+    ranks: tuple[Rank, ...]
+    groups: tuple[Group, ...]
+    model: Model
+    system: System
+
+    @property
+    def conflicts(self) -> list[Conflict]:
+        """Return the sets of facts that cannot all be true, even with drift."""
+        return self.system.conflicts
+
+    @property
+    def drifts(self) -> bool:
+        """Tell whether the numbers close only when free memory may drift between two lines."""
+        return self.model.drift > 0
+
+    def inferred(self, variable: Variable) -> Inferred | None:
+        """Return the bounds of a variable and the facts that they rest on; None when nothing bounds it."""
+        return self.system.inferred(variable)
+
+
+@once
+def read_ledger(launch: Launch) -> Ledger:
+    """Return the ledger of a launch; of one that prints no memory, an empty one.
+
+    The numbers are solved as if free memory stood still between two lines of one moment. Where they cannot
+    be, it may drift; what is then still impossible is a contradiction.
+    """
+    ranks = read_ranks(launch)
+    groups = tuple(read_groups(launch, ranks))
+    model, system = _solved(launch, ranks, Fraction(0))
+    if system.conflicts:
+        model, system = _solved(launch, ranks, DRIFT)
+    return Ledger(ranks, groups, model, system)
+
+
+@once
+def implied_fraction(launch: Launch) -> Inferred | None:
+    """Return the mem_fraction_static that the pools imply, whatever the arguments say; None when they do not.
+
+    It rests on the assumption that nothing capped the pools (`--max-total-tokens`).
+    """
+    for drift in (Fraction(0), DRIFT):
+        model, system = _solved(launch, read_ranks(launch), drift, infers=True)
+        if model.without or launch.argument("max_total_tokens") is not None:
+            return None
+        if not system.conflicts:
+            found = system.inferred("mem_fraction_static")
+            # bounds that only say that it is a share tell nothing
+            return found if found and any(fact.line is not None for fact in found.facts) else None
+    return None
+
+
+def _solved(
+    launch: Launch, ranks: tuple[Rank, ...], drift: Fraction, *, infers: bool = False
+) -> tuple[Model, System]:
+    model = build(launch, ranks, drift=drift, infers=infers)
+    return model, System(model.facts, model.equations, model.whole)
