@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -246,6 +247,71 @@ def coverage(logs: tuple[str, ...], output_format: str, show_secrets: bool) -> N
     found = _coverage.coverage(read_log(logs))
     files = found if show_secrets else masked(found)
     _print(coverage_json(files) if output_format == "json" else render_coverage(files, _width()))
+
+
+@main.command()
+@_logs
+@click.option("--mem-fraction-static", "fraction", metavar="F", help="What if: another share for the pools.")
+@click.option("--context-length", type=click.IntRange(min=1), help="What if: another context, in tokens.")
+@click.option("--max-running-requests", type=click.IntRange(min=1), help="What if: other requests at once.")
+@click.option(
+    "--kv-cache-dtype",
+    type=click.Choice(["bf16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1"]),
+    help="What if: another element type of the KV cache.",
+)
+@click.option("--tp-size", type=click.IntRange(min=1), help="What if: another number of TP ranks.")
+@click.option("--all", "every", is_flag=True, help="Show all ranks.")
+@_text_or_json
+@_show_secrets
+def memory(
+    logs: tuple[str, ...],
+    fraction: str | None,
+    context_length: int | None,
+    max_running_requests: int | None,
+    kv_cache_dtype: str | None,
+    tp_size: int | None,
+    every: bool,
+    output_format: str,
+    show_secrets: bool,
+) -> None:
+    """Say where the memory of each rank went, and what other arguments would give.
+
+    All sizes are GiB (2^30 bytes), as SGLang's "GB" is. A number with * is inferred from others. The
+    options predict tokens, sizes and requests under other arguments, with what is assumed.
+
+    \b
+    Exit codes: 0 the log prints device memory
+                2 the log could not be read, or the call was wrong
+                3 no line of the log prints device memory
+    """
+    from sglogparse._log import read_log
+    from sglogparse._safe import masked
+    from sglogparse.ledger.statement import statements
+    from sglogparse.ledger.whatif import Changes
+    from sglogparse.render.memory import memory_json, render_memory
+
+    changes = Changes(_share(fraction), context_length, max_running_requests, kv_cache_dtype, tp_size)
+    found = statements(read_log(logs), changes if changes.given() else None)
+    if not show_secrets:
+        found = masked(found)
+    _print(memory_json(found) if output_format == "json" else render_memory(found, _width(), every=every))
+    if not found:
+        raise click.exceptions.Exit(3)
+
+
+def _share(text: str | None) -> Fraction | None:
+    """Read a share between 0 and 1, exactly as it is written."""
+    if text is None:
+        return None
+    try:
+        share = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(0)
+    if not 0 < share < 1:
+        raise click.BadParameter(
+            f"{text!r} is not a number between 0 and 1", param_hint="--mem-fraction-static"
+        )
+    return share
 
 
 @main.command()

@@ -370,44 +370,43 @@ def _hidden_factor(launch: Launch) -> bool:
 
 
 def _printed_budget(model: Model, launch: Launch, group: Group) -> None:
-    """Add what lines print of the budget: the print patched into its profile, and an Ascend build's line."""
+    """Add what lines print of the budget: the print patched into its profile, and an Ascend build's line.
+
+    Where the fraction is to be inferred from the pools, what follows from the fraction is left out.
+    """
     ranks = {rank.name: rank for rank in group.ranks}
-    rest, tokens = ("rest for KV", group.name), ("max tokens", group.name)
+    rest = ("rest for KV", group.name)
+    floors: dict[Variable, Variable] = {}
     for one in printed_budgets(launch):
-        rank = ranks.get(one.rank)
-        end = rank.target.pool_end if rank else None
-        if rank is None or (end is not None and end.line < one.line):
-            continue  # a draft worker's profile, or a rank that prints nothing else
-        cell = ("cell size", group.name, rank.pp)
-        for name, variable in (
-            ("avail", ("avail", group.name)),
-            ("total", ("total", group.name)),
-            ("reserved", ("reserved", group.name)),
-            ("rest", rest),
-        ):
+        if not _profiles(ranks.get(one.rank), one.line):
+            continue
+        stage = ranks[one.rank].pp
+        cell, tokens = ("cell size", group.name, stage), ("max tokens", group.name, stage)
+        numbers = {"avail": ("avail", group.name), "total": ("total", group.name)}
+        if not model.infers:
+            numbers |= {"reserved": ("reserved", group.name), "rest": rest}
+            fraction = one.fraction(), one.line, f"fraction={one.text['fraction']}"
+            model.facts.append(Fact("mem_fraction_static", *fraction))
+            model.given(tokens, one.text["max_tokens"], one.line, f"max_tokens={one.text['max_tokens']}")
+        for name, variable in numbers.items():
             model.facts.append(Fact(variable, one.interval(name), one.line, f"{name}={one.text[name]}"))
-        model.facts.append(
-            Fact("mem_fraction_static", one.fraction(), one.line, f"fraction={one.text['fraction']}")
-        )
         model.given(cell, one.text["cell_size"], one.line, f"cell_size={one.text['cell_size']}")
-        model.given(
-            (*tokens, rank.pp), one.text["max_tokens"], one.line, f"max_tokens={one.text['max_tokens']}"
-        )
-    for cell in {
-        fact.variable
-        for fact in model.facts
-        if isinstance(fact.variable, tuple)
-        and fact.variable[0] == "cell size"
-        and fact.variable[1] == group.name
-    }:
-        _floor(model, rest, cell, (*tokens, cell[2]))
-    rows = launch.frames["kv_budget"]
-    for row in launch.printed("kv_budget", rows["line"]) if not rows.is_empty() else ():
-        speaks = ranks.get(row["rank"])
-        if speaks and not (speaks.target.pool_end and speaks.target.pool_end.line < row["line"]):
-            model.facts.append(
-                Fact(rest, Interval.printed(row["rest"]), row["line"], f"KV budget {row['rest']} GB")
-            )
+        floors[cell] = tokens
+    for size, count in floors.items():
+        _floor(model, rest, size, count)
+    lines = launch.frames["kv_budget"]["line"]
+    if model.infers or lines.is_empty():
+        return
+    for row in launch.printed("kv_budget", lines):
+        if _profiles(ranks.get(row["rank"]), row["line"]):
+            text = f"available memory for KV cache={row['rest']}"
+            model.facts.append(Fact(rest, Interval.printed(row["rest"]), row["line"], text))
+
+
+def _profiles(rank: Rank | None, line: int) -> bool:
+    """Tell whether a line of a rank can be its target's profile: a draft worker's comes behind the pools."""
+    end = rank.target.pool_end if rank else None
+    return rank is not None and (end is None or end.line > line)
 
 
 def _floor(model: Model, rest: Variable, cell: Variable, tokens: Variable) -> None:
@@ -470,7 +469,7 @@ def _spend(model: Model, launch: Launch, group: Group) -> None:
     largest = max(full, key=lambda rank: _size([pool for _, pool in pools_of(rank.target)]))
     rest, left = ("rest", group.name), ("left over", group.name)
     pools = pools_of(largest.target)
-    share = _four_bit(launch)
+    share = four_bit(launch)
     terms: dict[Variable, int] = {rest: share.denominator, left: -share.denominator}
     for place, pool in pools:
         size = share.numerator if pool.what == "KV cache" else share.denominator
@@ -485,7 +484,7 @@ def _size(pools: Iterable[Pool]) -> Fraction:
     return sum((part.interval.high for pool in pools for part in pool.parts), Fraction(0))
 
 
-def _four_bit(launch: Launch) -> Fraction:
+def four_bit(launch: Launch) -> Fraction:
     """Return by what the memory of the KV pools is more than what their lines print."""
     window = _range(launch)
     four_bit = launch.argument("kv_cache_dtype") == "fp4_e2m1"

@@ -1,0 +1,297 @@
+"""The account of each rank: where its memory went, in terms that add up to what was free at the start.
+
+total = weights + draft model + KV cache + state pools + graphs + other + unexplained + free
+
+Each amount is printed, or inferred from printed ones (then it says from what), or absent with the reason.
+`other` is what SGLang allocates without a line of its own, as far as its size is known: the table of requests
+and tokens, what the allocator rounds up to, buffers between two printed measurements. What is beyond that is
+`unexplained`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from sglogparse._interval import GIB, Interval
+from sglogparse._launches import Launch, once
+from sglogparse.ledger.equations import four_bit, pools_of
+from sglogparse.ledger.readings import Capture, Number, Rank, Worker, read_ranks
+
+#: The terms in the order in which memory is taken.
+TERMS = ("weights", "draft", "KV cache", "states", "graphs", "other", "unexplained", "free")
+#: Columns of the request table beyond the context length: four, and the tokens of drafts.
+_MARGIN = 64
+#: The longest context of models that are served, in tokens.
+_LONGEST = 1 << 20
+#: Rows of the request table where nothing limits the requests: 2048 to 4096, and one.
+_ROWS = (2048, 4097)
+#: The allocator rounds each buffer up to 2 MiB; K and V of a hundred layers are two hundred buffers.
+_ROUNDED = Fraction(200 * 2, 1024)
+#: Bytes a token of the allocator's lists (free pages, the map of a sliding window).
+_LISTS = 24
+#: A rank closes when what is unexplained is less than this share of all its memory.
+CLOSE = Fraction(1, 100)
+_NOTHING = Interval(Fraction(0), Fraction(0))
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A part of a rank's memory, GiB."""
+
+    interval: Interval
+    #: whether lines print it; else it is inferred from them
+    printed: bool
+    lines: tuple[int, ...]
+    #: how it was inferred, or what it holds
+    note: str | None = None
+
+    @property
+    def middle(self) -> float:
+        """Return the middle of its interval, GiB."""
+        return float((self.interval.low + self.interval.high) / 2)
+
+
+@dataclass(frozen=True)
+class Account:
+    """One rank's memory: what was free at the start, and where it went; GiB."""
+
+    rank: str | None
+    total: Amount
+    #: by term; a term that the rank does not have, or that its lines do not tell, is not in it
+    parts: dict[str, Amount]
+    #: why terms are missing, by term
+    absent: dict[str, str]
+
+    @property
+    def unexplained(self) -> Amount | None:
+        """Return what no term explains; None when everything closes."""
+        return self.parts.get("unexplained")
+
+    @property
+    def closes(self) -> str:
+        """Say how far the account closes, in words."""
+        left = self.unexplained
+        if "free" not in self.parts:
+            return "only the start is in the log"
+        if left is None:
+            return "closes within rounding and named terms"
+        if abs(left.middle) <= float(CLOSE * self.total.interval.high):
+            return "closes within 1 %"
+        return f"unexplained: {left.middle:.2f} GiB"
+
+
+@once
+def read_accounts(launch: Launch) -> tuple[Account, ...]:
+    """Return the accounts of the ranks whose lines tell how much was free before the weights."""
+    accounts = (_account(launch, rank) for rank in read_ranks(launch))
+    return tuple(one for one in accounts if one is not None)
+
+
+def _account(launch: Launch, rank: Rank) -> Account | None:
+    total = _total(rank)
+    if total is None:
+        return None
+    parts: dict[str, Amount] = {}
+    absent: dict[str, str] = {}
+    weights = _weights(rank.target, total)
+    if weights is not None:
+        parts["weights"] = weights
+    else:
+        absent["weights"] = 'no "Load weight end" line'
+    drafts = [amount for one in rank.drafts for amount in _draft(launch, one)]
+    if drafts:
+        parts["draft"] = _together(drafts, "weights and KV cache of the draft model")
+    pools = [(pool.what, _pool(launch, pool.what, pool.parts)) for _, pool in pools_of(rank.target)]
+    for term, kinds in (("KV cache", ("KV cache", "KV cache (sum)")), ("states", ("state pool",))):
+        own = [amount for what, amount in pools if what in kinds]
+        if own:
+            parts[term] = _together(own)
+    if "KV cache" not in parts:
+        absent["KV cache"] = "no line prints its size"
+    graphs = [one for worker in (rank.target, *rank.drafts) for one in _graphs(worker.captures)]
+    if graphs:
+        parts["graphs"] = _together(graphs)
+    elif rank.target.pool_end is not None:
+        absent["graphs"] = "no capture is printed"
+    last = _last(rank)
+    if last is None:
+        absent["free"] = "no line behind the weights prints it"
+        return Account(rank.name, total, parts, absent)
+    parts["free"] = Amount(last.interval, printed=True, lines=(last.line,))
+    rest = total.interval
+    for amount in parts.values():
+        rest = rest - amount.interval
+    return Account(rank.name, total, {**parts, **_others(launch, rank, parts, rest, last)}, absent)
+
+
+def _total(rank: Rank) -> Amount | None:
+    load = rank.target.load
+    if load is None:
+        return None
+    if load.begin is not None:
+        return Amount(load.begin.interval, printed=True, lines=(load.begin.line,))
+    if load.end is None or load.used is None:
+        return None
+    note = "free after the weights + weights"
+    return Amount(load.end.interval + load.used.interval, printed=False, lines=(load.end.line,), note=note)
+
+
+def _weights(worker: Worker, total: Amount) -> Amount | None:
+    load = worker.load
+    if load is None or load.end is None:
+        return None
+    if load.used is not None:
+        return Amount(load.used.interval, printed=True, lines=(load.used.line,))
+    lines = (*total.lines, load.end.line)
+    return Amount(
+        total.interval - load.end.interval, printed=False, lines=lines, note="free before - free after"
+    )
+
+
+def _draft(launch: Launch, worker: Worker) -> Iterable[Amount]:
+    if worker.load is not None:
+        used, begin, end = worker.load.used, worker.load.begin, worker.load.end
+        if used is not None:
+            yield Amount(used.interval, printed=True, lines=(used.line,))
+        elif begin is not None and end is not None:
+            yield Amount(begin.interval - end.interval, printed=False, lines=(begin.line, end.line))
+    for _, pool in pools_of(worker):
+        yield _pool(launch, pool.what, pool.parts)
+
+
+def _pool(launch: Launch, what: str, numbers: tuple[Number, ...]) -> Amount:
+    size = _sum(number.interval for number in numbers)
+    scales = four_bit(launch) if what != "state pool" else Fraction(1)
+    note = None
+    if scales != 1:
+        size = Interval(size.low * scales, size.high * scales)
+        note = "with the scales of four-bit elements, which this release does not print"
+    return Amount(size, printed=scales == 1, lines=tuple({number.line: 0 for number in numbers}), note=note)
+
+
+def _graphs(captures: Iterable[Capture]) -> Iterable[Amount]:
+    for one in captures:
+        if one.used is not None:
+            yield Amount(one.used.interval, printed=True, lines=(one.used.line,))
+        elif one.begin is not None and one.end is not None:
+            lines = (one.begin.line, one.end.line)
+            yield Amount(one.begin.interval - one.end.interval, printed=False, lines=lines)
+
+
+def _sum(intervals: Iterable[Interval]) -> Interval:
+    return sum(intervals, _NOTHING)
+
+
+def _together(amounts: list[Amount], note: str | None = None) -> Amount:
+    lines = tuple(sorted({line for one in amounts for line in one.lines}))
+    notes = dict.fromkeys(one.note for one in amounts if one.note)
+    printed = all(one.printed for one in amounts)
+    return Amount(_sum(one.interval for one in amounts), printed, lines, note or "; ".join(notes) or None)
+
+
+def _measured(rank: Rank) -> list[Number]:
+    """Return all that the rank prints of its free memory, in the order of its lines."""
+    numbers = [rank.free]
+    for worker in (rank.target, *rank.drafts):
+        numbers.append(worker.pool_end)
+        if worker.load is not None:
+            numbers += [worker.load.begin, worker.load.end]
+        for one in worker.captures:
+            numbers += [one.begin, one.end]
+    return sorted((one for one in numbers if one is not None), key=lambda one: one.line)
+
+
+def _last(rank: Rank) -> Number | None:
+    """Return the last that it prints of its free memory, behind the weights."""
+    load = rank.target.load
+    behind = load.end.line if load and load.end else None
+    return next((one for one in reversed(_measured(rank)) if behind is not None and one.line >= behind), None)
+
+
+def _others(
+    launch: Launch, rank: Rank, parts: dict[str, Amount], rest: Interval, last: Number
+) -> dict[str, Amount]:
+    """Split what no line names into what is known to be allocated, and what is unexplained."""
+    gaps = _gaps(rank)
+    names: list[str] = []
+    beyond = None
+    if any(worker.pool_end is not None for worker in (rank.target, *rank.drafts)):
+        table = _tables(launch, rank)
+        beyond = _beyond(rest - _sum(gaps.values()), table)
+        names.append(
+            "request table and allocator"
+            if _context(launch, rank)
+            else "a request table whose size the log does not tell (no context_len)"
+        )
+    if gaps:
+        names.append("taken or given back between lines")
+    out: dict[str, Amount] = {}
+    if names:
+        lines = tuple(sorted({line for pair in gaps for line in pair}))
+        other = rest if beyond is None else rest - beyond
+        out["other"] = Amount(other, printed=False, lines=lines, note=", ".join(names))
+    if beyond is not None:
+        lines = tuple(sorted({line for one in parts.values() for line in one.lines} | {last.line}))
+        out["unexplained"] = Amount(beyond, printed=False, lines=lines)
+    return out
+
+
+def _beyond(amount: Interval, known: Interval) -> Interval | None:
+    """Return by how much an amount lies outside what is known to be taken; None when it can be that."""
+    return None if amount.meets(known) else amount - known
+
+
+def _gaps(rank: Rank) -> dict[tuple[int, int], Interval]:
+    """Return what was taken between two measurements, by their lines, where nothing is printed to be taken.
+
+    Where a pool is built between them and its end is not in the log, what captures took is in it as well.
+    """
+    workers = (rank.target, *rank.drafts)
+    named = {
+        number.line
+        for worker in workers
+        for number in (
+            worker.pool_end,
+            worker.load.end if worker.load else None,
+            *(one.end for one in worker.captures),
+        )
+        if number is not None
+    }
+    pools = {
+        pool.line: _sum(part.interval for part in pool.parts)
+        for worker in workers
+        for _, pool in pools_of(worker)
+    }
+    out: dict[tuple[int, int], Interval] = {}
+    for before, after in pairwise(_measured(rank)):
+        if after.line not in named and before.line != after.line:
+            built = _sum(size for line, size in pools.items() if before.line < line < after.line)
+            out[before.line, after.line] = before.interval - after.interval - built
+    return out
+
+
+def _context(launch: Launch, rank: Rank) -> int | None:
+    """Return the context length that the log tells, in tokens."""
+    given = launch.argument("context_length")
+    return rank.context or (given if isinstance(given, int) else None)
+
+
+def _tables(launch: Launch, rank: Rank) -> Interval:
+    """Return what the table of requests and tokens and the allocator's lists take, GiB.
+
+    Source: ReqToTokenPool in mem_cache/memory_pool.py: four bytes for each token of each request.
+    """
+    context = _context(launch, rank)
+    if context is None:
+        return Interval(Fraction(0), Fraction(_ROWS[1] * _LONGEST * 4, GIB) + _ROUNDED)
+    given = launch.argument("max_running_requests")
+    known = [one for one in (rank.requests, given) if isinstance(one, int)]
+    fewest, most = (min(known), max(known) * 2) if known else _ROWS
+    if rank.requests and not isinstance(given, int):
+        most = max(most, _ROWS[1])
+    tokens = max((int(pool.tokens.text) for _, pool in pools_of(rank.target) if pool.tokens), default=0)
+    table = Fraction(most * (context + _MARGIN) * 4 + _LISTS * tokens, GIB)
+    return Interval(Fraction(fewest * context * 4, GIB), table + _ROUNDED)

@@ -1,0 +1,391 @@
+"""What a start with other arguments would give, from the numbers of a start that is in the log.
+
+the budget as it was --> changes (fraction, ranks, element type, context, requests) --> as it would be
+
+Nothing is predicted that the log does not support: every number is an interval, every step beyond SGLang's
+own arithmetic is an assumption that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from sglogparse._interval import GIB, Interval
+from sglogparse._launches import Launch, once
+from sglogparse.ledger.account import Account, read_accounts
+from sglogparse.ledger.equations import Group, four_bit, pools_of
+from sglogparse.ledger.ledger import Ledger, implied_fraction, read_ledger
+from sglogparse.ledger.readings import Rank
+
+#: Bytes an element of the KV cache, with the scale byte of sixteen four-bit elements.
+ELEMENTS: Mapping[str, Fraction] = {
+    "auto": Fraction(2),
+    "bf16": Fraction(2),
+    "bfloat16": Fraction(2),
+    "float16": Fraction(2),
+    "fp8_e4m3": Fraction(1),
+    "fp8_e5m2": Fraction(1),
+    "fp4_e2m1": Fraction(9, 16),
+}
+#: Element types as pools print them.
+_PRINTED = {
+    "torch.bfloat16": Fraction(2),
+    "torch.float16": Fraction(2),
+    "torch.float8_e4m3fn": Fraction(1),
+    "torch.float8_e4m3fnuz": Fraction(1),
+    "torch.float8_e5m2": Fraction(1),
+    "torch.float8_e5m2fnuz": Fraction(1),
+    "torch.float4_e2m1fn_x2": Fraction(9, 16),
+}
+#: How near to the plain formula a pool is that follows it.
+_PLAIN = Fraction(1, 100)
+#: The share of the weights that each rank may hold in full, whatever the number of ranks.
+_REPLICATED = Fraction(1, 10)
+_ZERO, _UNIT = Interval.exactly(0), Interval.exactly(1)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Arguments of another start; None: as it was."""
+
+    mem_fraction_static: Fraction | None = None
+    context_length: int | None = None
+    max_running_requests: int | None = None
+    kv_cache_dtype: str | None = None
+    tp_size: int | None = None
+
+    def given(self) -> dict[str, str]:
+        """Return the changed arguments by name."""
+        fraction = self.mem_fraction_static
+        values = {
+            "mem_fraction_static": None if fraction is None else f"{float(fraction):g}",
+            "context_length": self.context_length,
+            "max_running_requests": self.max_running_requests,
+            "kv_cache_dtype": self.kv_cache_dtype,
+            "tp_size": self.tp_size,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The KV budget of a group of ranks: GiB a rank, bytes a token, tokens. None: the log does not tell."""
+
+    group: str
+    total: Interval | None
+    avail: Interval | None
+    fraction: Interval | None
+    #: where the fraction is from: declared, printed, implied by the pool
+    fraction_from: str | None
+    rest: Interval | None
+    #: what the state pools and reserves take of it
+    taken: Interval
+    cell_size: Interval | None
+    #: tokens that were allocated, or that the budget gives
+    tokens: Interval | None
+    #: the tokens are printed (and not what the budget gives)
+    allocated: bool
+    kv: Interval | None
+    context: int | None
+    #: free after the start on the rank that has least, GiB
+    free: Interval | None
+
+    @property
+    def requests(self) -> Interval | None:
+        """Return how many requests of full context fit at once."""
+        if self.tokens is None or not self.context:
+            return None
+        one = Interval.exactly(self.context)
+        return (Interval(max(self.tokens.low, Fraction(0)), max(self.tokens.high, Fraction(0))) / one).floor()
+
+    @property
+    def smallest(self) -> Interval | None:
+        """Return the mem_fraction_static above which any token fits: 1 - (avail - taken) / total."""
+        if self.total is None or self.avail is None or self.total.low <= 0:
+            return None
+        return _UNIT - (self.avail - self.taken) / self.total
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The budget under other arguments, with what was assumed."""
+
+    before: Budget
+    after: Budget
+    assumptions: tuple[str, ...]
+    #: what cannot be predicted, with the reason
+    missing: tuple[str, ...] = field(default=())
+
+
+@once
+def read_budgets(launch: Launch) -> tuple[Budget, ...]:
+    """Return the budget of each group of ranks, as printed and inferred."""
+    accounts = {one.rank: one for one in read_accounts(launch)}
+    return tuple(_budget(launch, group, accounts) for group in read_ledger(launch).groups)
+
+
+def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]) -> Budget:
+    ledger = read_ledger(launch)
+
+    def known(name: str) -> Interval | None:
+        found = ledger.inferred((name, group.name))
+        return found.interval if found and any(fact.line for fact in found.facts) else None
+
+    fraction, source = _fraction(launch)
+    rank = _deciding(group)
+    pools = pools_of(rank.target) if rank else []
+    kv = [pool for _, pool in pools if pool.what != "state pool"]
+    states = [part.interval for _, pool in pools if pool.what == "state pool" for part in pool.parts]
+    size = (
+        _scaled(_sum(part.interval for pool in kv for part in pool.parts), four_bit(launch)) if kv else None
+    )
+    total, avail = known("total"), known("avail")
+    rest = None
+    if total is not None and avail is not None and fraction is not None:
+        rest = avail - total * (_UNIT - fraction)
+        tighter = known("rest")
+        # without a fraction in the log, the solver knows no more than that it is a share
+        if tighter is not None and source != "implied by the pool":
+            rest = tighter
+    page = launch.argument("page_size")
+    printed = [pool.tokens.interval for pool in kv if pool.tokens is not None]
+    tokens = max(printed, key=lambda one: one.high, default=None)
+    if tokens is None and rank is not None and rank.capacity is not None:
+        tokens = rank.capacity.interval
+    cell = _cell(ledger, group, rank)
+    if cell is None and size is not None and tokens is not None and tokens.low > 0:
+        slots = Interval(tokens.low, tokens.high + (page if isinstance(page, int) else 1))
+        cell = size * Interval.exactly(GIB) / slots
+    free = [
+        amount for one in group.ranks if (own := accounts.get(one.name)) and (amount := own.parts.get("free"))
+    ]
+    least = min((amount.interval for amount in free), key=lambda one: one.low, default=None)
+    context = next((one.context for one in group.ranks if one.context), launch.argument("context_length"))
+    allocated = tokens is not None
+    if tokens is None and rest is not None and cell is not None:
+        found = ledger.inferred(("max tokens", group.name, rank.pp if rank else None))
+        tokens = found.interval if found else (rest * Interval.exactly(GIB) / cell).floor()
+    return Budget(
+        group=group.name,
+        total=total,
+        avail=avail,
+        fraction=fraction,
+        fraction_from=source,
+        rest=rest,
+        taken=_sum(states),
+        cell_size=cell,
+        tokens=tokens,
+        allocated=allocated,
+        kv=size,
+        context=context if isinstance(context, int) else None,
+        free=least,
+    )
+
+
+def _fraction(launch: Launch) -> tuple[Interval | None, str | None]:
+    """Return the fraction that the server computed with, and where it is from."""
+    facts = [one for one in read_ledger(launch).model.facts if one.variable == "mem_fraction_static"]
+    if facts:
+        return facts[0].interval, "declared" if facts[0].text.startswith("mem_") else "printed"
+    implied = implied_fraction(launch)
+    return (implied.interval, "implied by the pool") if implied else (None, None)
+
+
+def _deciding(group: Group) -> Rank | None:
+    """Return the rank whose pools are largest: of pipeline stages, that one decides the tokens."""
+
+    def size(rank: Rank) -> Fraction:
+        return sum(
+            (part.interval.high for _, pool in pools_of(rank.target) for part in pool.parts), Fraction(0)
+        )
+
+    return max(group.ranks, key=size, default=None)
+
+
+def _cell(ledger: Ledger, group: Group, rank: Rank | None) -> Interval | None:
+    """Return the bytes a token that a line prints; None when none does."""
+    found = ledger.inferred(("cell size", group.name, rank.pp if rank else None))
+    return found.interval if found else None
+
+
+def _sum(intervals: Iterable[Interval]) -> Interval:
+    return sum(intervals, _ZERO)
+
+
+def _scaled(interval: Interval, factor: Fraction) -> Interval:
+    return interval * Interval.exactly(factor)
+
+
+def predict(launch: Launch, before: Budget, changes: Changes) -> Prediction:
+    """Return what a start with other arguments would give.
+
+    Tokens follow from the budget by SGLang's own formula; where its pools split the budget (sliding windows,
+    states), the split keeps its shares.
+    """
+    notes = _Notes()
+    avail, cell, fraction = before.avail, before.cell_size, before.fraction
+    if changes.mem_fraction_static is not None:
+        fraction = Interval.exactly(changes.mem_fraction_static)
+    if changes.tp_size is not None:
+        avail, cell = _with_ranks(launch, before, changes.tp_size, notes)
+    if changes.kv_cache_dtype is not None:
+        cell = _with_elements(launch, cell, changes.kv_cache_dtype, notes)
+    rest = _rest(before.total, avail, fraction, notes)
+    tokens, kv = _tokens(launch, before, rest, cell, notes)
+    after = replace(
+        before,
+        avail=avail,
+        fraction=fraction,
+        fraction_from=before.fraction_from if changes.mem_fraction_static is None else "asked",
+        rest=rest,
+        cell_size=cell,
+        tokens=tokens,
+        allocated=False,
+        kv=kv,
+        context=changes.context_length or before.context,
+        free=_left(launch, before, avail, kv, changes, notes),
+    )
+    return Prediction(before, after, tuple(notes.assumed), tuple(notes.missing))
+
+
+@dataclass
+class _Notes:
+    assumed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def _rest(
+    total: Interval | None, avail: Interval | None, fraction: Interval | None, notes: _Notes
+) -> Interval | None:
+    if total is not None and avail is not None and fraction is not None:
+        return avail - total * (_UNIT - fraction)
+    parts = (
+        ("free memory before the weights", total),
+        ("free memory after them", avail),
+        ("mem_fraction_static", fraction),
+    )
+    unknown = ", ".join(name for name, value in parts if value is None)
+    notes.missing.append(f"the budget: the log does not tell {unknown}")
+    return None
+
+
+def _with_ranks(
+    launch: Launch, before: Budget, ranks: int, notes: _Notes
+) -> tuple[Interval | None, Interval | None]:
+    """Return what is free after the weights, and the bytes a token, with another number of TP ranks."""
+    old = launch.argument("tp_size")
+    if not isinstance(old, int) or before.total is None or before.avail is None:
+        notes.missing.append("other ranks: the log does not tell tp_size and what the weights took")
+        return None, None
+    share = Fraction(old, ranks)
+    weights = before.total - before.avail
+    ends = sorted((share, share + (1 - share) * _REPLICATED))
+    notes.assumed.append(
+        "weights are split evenly over TP ranks, but for up to a tenth of them on every rank"
+    )
+    notes.assumed.append("each rank has as much free memory before the weights as now")
+    cell = before.cell_size
+    if cell is not None and not _latent(launch):
+        ends_of_cell = sorted((Fraction(1), share))
+        cell = cell * Interval(*ends_of_cell)
+        notes.assumed.append(
+            "KV heads are split over TP ranks, or repeated where there are fewer heads than ranks"
+        )
+    return before.total - weights * Interval(*ends), cell
+
+
+def _latent(launch: Launch) -> bool:
+    """Tell whether every rank holds all of the KV cache: latent attention, or attention DP."""
+    joint = any(
+        number.name == "kv size"
+        for group in read_ledger(launch).groups
+        for rank in group.ranks
+        for _, pool in pools_of(rank.target)
+        for number in pool.parts
+    )
+    return joint or launch.argument("enable_dp_attention") is True
+
+
+def _with_elements(launch: Launch, cell: Interval | None, dtype: str, notes: _Notes) -> Interval | None:
+    """Return the bytes a token with another element type."""
+    printed = launch.frames["kv_cache"]["pool_dtype"].drop_nulls()
+    given = launch.argument("kv_cache_dtype")
+    old = _PRINTED.get(printed[0]) if len(printed) else None
+    if old is None:
+        old = ELEMENTS.get(given if isinstance(given, str) else "auto")
+        if given in (None, "auto"):
+            notes.assumed.append("the KV cache has 2 bytes an element now (kv_cache_dtype auto)")
+    if old is None or cell is None:
+        notes.missing.append("another element type: the log does not tell the bytes a token of this one")
+        return None
+    return _scaled(cell, ELEMENTS[dtype] / old)
+
+
+def _tokens(
+    launch: Launch, before: Budget, rest: Interval | None, cell: Interval | None, notes: _Notes
+) -> tuple[Interval | None, Interval | None]:
+    """Return the tokens that a budget gives, and the GiB of their pools."""
+    if rest is None:
+        return None, None
+    cap = launch.argument("max_total_tokens")
+    page = launch.argument("page_size")
+    pages = Interval(Fraction(-(page if isinstance(page, int) else 1)), Fraction(0))
+    whole = before.allocated and before.rest is not None and before.rest.low > 0
+    if cell is None or before.cell_size is None:
+        notes.missing.append("tokens: no line prints the bytes a token, or a pool of any")
+        return None, rest - before.taken
+    filled = _UNIT
+    if whole and before.tokens is not None and before.rest is not None and cap is None:
+        filled = before.tokens * before.cell_size / (before.rest * Interval.exactly(GIB))
+        if filled.low <= 1 + _PLAIN and filled.high >= 1 - _PLAIN:
+            filled = _UNIT
+        else:
+            notes.assumed.append("the pools share the budget as they did in this start")
+    elif before.taken.high > 0:
+        rest = rest - before.taken
+        notes.assumed.append("the state pools take what they took")
+    tokens = (rest * filled * Interval.exactly(GIB) / cell).floor() + pages
+    # a page more is allocated than counted, and what does not fill a page is left
+    kv = rest * filled + pages * Interval.exactly(cell.high / GIB)
+    if isinstance(cap, int) and tokens.high > cap:
+        tokens = Interval(min(tokens.low, Fraction(cap)), Fraction(cap))
+        kv = Interval(min(kv.low, cap * cell.low / GIB), min(kv.high, cap * cell.high / GIB))
+        notes.assumed.append(f"max_total_tokens={cap} stays")
+    return tokens, kv
+
+
+def _left(
+    launch: Launch,
+    before: Budget,
+    avail: Interval | None,
+    kv: Interval | None,
+    changes: Changes,
+    notes: _Notes,
+) -> Interval | None:
+    """Return what is free after the start on the rank that has least, GiB."""
+    if before.free is None or before.kv is None:
+        notes.missing.append("what is left after the start: this one did not come so far")
+        return None
+    if kv is None or avail is None or before.avail is None:
+        return None
+    notes.assumed.append("graphs and activations take what they took")
+    return (
+        before.free
+        - (kv - before.kv)
+        + (avail - before.avail)
+        - _table_growth(launch, before, changes, notes)
+    )
+
+
+def _table_growth(launch: Launch, before: Budget, changes: Changes, notes: _Notes) -> Interval:
+    """Return by how much the table of requests and tokens grows, GiB: 4 bytes a token of each request."""
+    if changes.context_length is None and changes.max_running_requests is None:
+        return _ZERO
+    requests = next((rank.requests for rank in read_ledger(launch).ranks if rank.requests), None)
+    if requests is None or before.context is None:
+        notes.missing.append("the table of requests: the log does not tell their number and context")
+        return _ZERO
+    then = (changes.max_running_requests or requests) * (changes.context_length or before.context)
+    return Interval.exactly(Fraction((then - requests * before.context) * 4, GIB))
