@@ -226,6 +226,8 @@ def _others(
             if _context(launch, rank)
             else "a request table whose size the log does not tell (no context_len)"
         )
+    elif not gaps:
+        beyond = _beyond(rest, _NOTHING)
     if gaps:
         names.append("taken or given back between lines")
     out: dict[str, Amount] = {}

@@ -43,6 +43,8 @@ _SCALES = Fraction(9, 8)
 _SCALES_PRINTED = (0, 5, 13)
 #: The last release (and the builds behind it) in which the pool is larger by the tokens of drafts.
 _HEADROOM_UNTIL = (0, 5, 7)
+#: The first release in which all pipeline stages hold the least of their tokens.
+_STAGES_AGREE = (0, 5, 2)
 #: The first release that counts the draft's pool into the budget.
 _DRAFTS_COUNTED = (0, 5, 11)
 #: Tokens a page, at most, where the arguments are not in the log.
@@ -303,10 +305,12 @@ def _kv(rank: Rank) -> list[tuple[int, Pool]]:
 
 def _tokens(model: Model, launch: Launch, group: Group) -> None:
     """Add that all ranks hold the same tokens, and that the capacity line says so."""
-    tokens = ("tokens", group.name)
-    model.whole.append(tokens)
+    window = _range(launch)
+    # before, each pipeline stage counted its own
+    one_for_all = window is not None and window[0] >= _STAGES_AGREE
     source = "max_total_num_tokens is one number for all ranks; " + _FREE
     for rank in group.ranks:
+        tokens = ("tokens", group.name, None if one_for_all else rank.pp)
         kv = _kv(rank)
         if len(kv) == 1 and kv[0][1].tokens is not None:
             model.sum(
@@ -554,8 +558,10 @@ def _may_be_sparse(pool: Pool, pages: int) -> bool:
 def _headroom(launch: Launch, kv: list[Pool]) -> Fraction:
     """Return what drafts may take beyond the budget, GiB."""
     tokens = draft_headroom(launch)
-    if not launch.args or tokens is None:
+    if not launch.args:
         return _size(kv) / 20
+    if tokens is None:
+        return _size(kv)
     counted = [pool for pool in kv if pool.tokens is not None]
     return sum(
         (_size([one]) * tokens / max(one.tokens.interval.low, Fraction(1)) for one in counted if one.tokens),

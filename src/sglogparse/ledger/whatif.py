@@ -80,8 +80,10 @@ class Budget:
     #: where the fraction is from: declared, printed, implied by the pool
     fraction_from: str | None
     rest: Interval | None
-    #: what the state pools and reserves take of it
+    #: what the state pools take of it
     taken: Interval
+    #: whether the arguments fix their size; else they are a share of the budget
+    fixed: bool
     cell_size: Interval | None
     #: tokens that were allocated, or that the budget gives
     tokens: Interval | None
@@ -102,10 +104,14 @@ class Budget:
 
     @property
     def smallest(self) -> Interval | None:
-        """Return the mem_fraction_static above which any token fits: 1 - (avail - taken) / total."""
+        """Return the mem_fraction_static above which any token fits: 1 - avail / total.
+
+        State pools of a fixed size must fit as well.
+        """
         if self.total is None or self.avail is None or self.total.low <= 0:
             return None
-        return _UNIT - (self.avail - self.taken) / self.total
+        left = self.avail - self.taken if self.fixed else self.avail
+        return _UNIT - left / self.total
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,9 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
         slots = Interval(tokens.low, tokens.high + (page if isinstance(page, int) else 1))
         cell = size * Interval.exactly(GIB) / slots
     free = [
-        amount for one in group.ranks if (own := accounts.get(one.name)) and (amount := own.parts.get("free"))
+        amount
+        for one in group.ranks
+        if (own := accounts.get(one.name)) and (amount := own.parts.get("free")) and one.target.pool_end
     ]
     least = min((amount.interval for amount in free), key=lambda one: one.low, default=None)
     context = next((one.context for one in group.ranks if one.context), launch.argument("context_length"))
@@ -175,6 +183,7 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
         fraction_from=source,
         rest=rest,
         taken=_sum(states),
+        fixed=isinstance(launch.argument("max_mamba_cache_size"), int),
         cell_size=cell,
         tokens=tokens,
         allocated=allocated,
@@ -339,9 +348,9 @@ def _tokens(
     filled = _UNIT
     if whole and before.tokens is not None and before.rest is not None and cap is None:
         filled = before.tokens * before.cell_size / (before.rest * Interval.exactly(GIB))
-        if filled.low <= 1 + _PLAIN and filled.high >= 1 - _PLAIN:
+        if filled.low <= 1 <= filled.high:
             filled = _UNIT
-        else:
+        elif filled.low > 1 + _PLAIN or filled.high < 1 - _PLAIN:
             notes.assumed.append("the pools share the budget as they did in this start")
     elif before.taken.high > 0:
         rest = rest - before.taken
