@@ -85,7 +85,11 @@ def test_every_account_adds_up_and_no_fixture_contradicts_itself(path):
 
 
 #: Fixtures of rules about numbers that cannot be, by folder and first word.
-MEANT_TO_CONTRADICT = {"negative_budget_yet_allocated/bad", "printed_arithmetic/bad", "rank_budget_differs/bad"}
+MEANT_TO_CONTRADICT = {
+    "negative_budget_yet_allocated/bad",
+    "printed_arithmetic/bad",
+    "rank_budget_differs/bad",
+}
 
 
 def test_the_pool_of_the_healthy_start_implies_the_fraction():

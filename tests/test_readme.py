@@ -37,6 +37,20 @@ def test_the_timeline_shown_is_the_real_one():
     assert done.stdout.rstrip("\n") == shown
 
 
+def test_the_memory_shown_is_the_real_one():
+    shown = re.search(r"## Where the memory goes\n.*?```text\n(.*?)\n```", README, re.DOTALL)[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "sglogparse", "memory", "baseline_clean.log", "--mem-fraction-static", "0.9"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "tests" / "fixtures",
+        env={"PATH": "", "COLUMNS": "80", "PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip("\n") == shown
+
+
 def test_the_frames_named_are_frames():
     from sglogparse._log import frame_schemas
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 GIB = 1 << 30
+#: Bytes of what HiCache calls "GB" of host memory; the "GB" of SGLang's device lines is a GiB
+#: (get_available_gpu_memory divides by 1 << 30).
+HOST_GB = 10**9
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ class Interval:
         decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
         half = Fraction(1, 2) * Fraction(10) ** -decimals
         return cls(Fraction(text) - half, Fraction(text) + half)
+
+    def in_bytes(self, unit: int) -> Interval:
+        """Return a size that was printed in a unit of so many bytes, in bytes.
+
+        >>> Interval.printed("128.40").in_bytes(HOST_GB).text(0)
+        '128400000000'
+        """
+        return self * Interval.exactly(unit)
 
     def __add__(self, other: Interval) -> Interval:
         return Interval(self.low + other.low, self.high + other.high)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from sglogparse._interval import GIB, Interval
+from sglogparse._interval import GIB, HOST_GB, Interval
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.equations import four_bit, pools_of
 from sglogparse.ledger.readings import Capture, Number, Rank, Worker, read_ranks
@@ -34,6 +34,8 @@ _ROUNDED = Fraction(200 * 2, 1024)
 _LISTS = 24
 #: A rank closes when what is unexplained is less than this share of all its memory.
 CLOSE = Fraction(1, 100)
+#: The element of a pool in host memory that a line without a name allocates.
+_HOST = "hierarchical KV cache"
 _NOTHING = Interval(Fraction(0), Fraction(0))
 
 
@@ -88,6 +90,33 @@ def read_accounts(launch: Launch) -> tuple[Account, ...]:
     """Return the accounts of the ranks whose lines tell how much was free before the weights."""
     accounts = (_account(launch, rank) for rank in read_ranks(launch))
     return tuple(one for one in accounts if one is not None)
+
+
+@dataclass(frozen=True)
+class HostPool:
+    """A pool in the memory of the host, bytes."""
+
+    what: str
+    rank: str | None
+    line: int
+    size: Interval
+
+
+@once
+def read_host_pools(launch: Launch) -> tuple[HostPool, ...]:
+    """Return the pools that ranks allocate in host memory (HiCache's "GB": 10^9 bytes)."""
+    lines = launch.frames["hicache_host_pool"]["line"]
+    if lines.is_empty():
+        return ()
+    return tuple(
+        HostPool(
+            row["host_pool"] or row["host_kind"] or _HOST,
+            row["rank"],
+            row["line"],
+            Interval.printed(row["host_size"]).in_bytes(HOST_GB),
+        )
+        for row in launch.printed("hicache_host_pool", lines)
+    )
 
 
 def _account(launch: Launch, rank: Rank) -> Account | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sglogparse._interval import Interval
 from sglogparse._launches import Launch, read_launches
 from sglogparse._report import Evidence
-from sglogparse.ledger.account import TERMS, Account, Amount, read_accounts
+from sglogparse.ledger.account import TERMS, Account, Amount, HostPool, read_accounts, read_host_pools
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
 from sglogparse.ledger.solver import Conflict, Fact, Inferred
 from sglogparse.ledger.whatif import Budget, Changes, Prediction, predict, read_budgets
@@ -35,6 +35,7 @@ class Statement:
     without: dict[str, str]
     #: the numbers close only when free memory may drift between two lines
     drifts: bool
+    host: tuple[HostPool, ...]
     contradictions: tuple[tuple[Conflict, tuple[Evidence, ...]], ...]
     changes: Changes | None
     predictions: tuple[Prediction, ...]
@@ -51,6 +52,10 @@ class Statement:
             and {"value": ends(self.implied.interval), "lines": _lines(self.implied.facts)},
             "not_tied": self.without,
             "drifts": self.drifts,
+            "host_pools": [
+                {"what": one.what, "rank": one.rank, "line": one.line, "bytes": ends(one.size)}
+                for one in self.host
+            ],
             "contradictions": [
                 {
                     "facts": [{"line": fact.line, "text": fact.text} for fact in conflict.facts],
@@ -79,7 +84,9 @@ def statements(log: Log, changes: Changes | None = None) -> tuple[Statement, ...
     """Return the memory of each launch that prints any, in the order of the log."""
     found = (_statement(launch, changes) for launch in read_launches(log))
     return tuple(
-        one for one in found if one.accounts or any(b.total or b.kv or b.tokens for b in one.budgets)
+        one
+        for one in found
+        if one.accounts or one.host or any(b.total or b.kv or b.tokens for b in one.budgets)
     )
 
 
@@ -97,6 +104,7 @@ def _statement(launch: Launch, changes: Changes | None) -> Statement:
         implied_fraction(launch),
         dict(ledger.model.without),
         ledger.drifts,
+        read_host_pools(launch),
         conflicts,
         changes,
         predictions,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from sglogparse._interval import Interval, round_up
+from sglogparse._interval import GIB, Interval, round_up
 from sglogparse._launches import rank_spread
 from sglogparse._safe import plain
 from sglogparse.ledger.account import TERMS, Account, Amount
@@ -57,6 +57,7 @@ def _statement(one: Statement, width: int, every: bool) -> list[str]:
         out += _table(one.accounts, width, every)
     for budget in one.budgets:
         out += _budget(one, budget, width)
+    out += _host(one, width)
     for conflict, _ in one.contradictions:
         out += ["", *wrap(f"these {len(conflict.facts)} statements cannot all be true:", width)]
         for fact in conflict.facts:
@@ -148,6 +149,22 @@ def _closing(accounts: Sequence[Account], width: int) -> list[str]:
         for text, ranks in said.items()
         for line in wrap(f"{rank_spread(ranks) or 'the server'}: {text}", width)
     ]
+
+
+def _host(one: Statement, width: int) -> list[str]:
+    """Return the pools in the memory of the host, equal ones of several ranks together."""
+    pools: dict[tuple[str, Interval], list[str | None]] = {}
+    for pool in one.host:
+        pools.setdefault((pool.what, pool.size), []).append(pool.rank)
+    out: list[str] = []
+    for (what, size), ranks in pools.items():
+        gib = size / Interval.exactly(GIB)
+        text = f"host memory for {plain(what)}: {gib.text(2)} GiB"
+        if len(ranks) > 1:
+            whole = gib * Interval.exactly(len(ranks))
+            text += f" on each of {len(ranks)} ranks, {whole.text(2)} GiB together"
+        out += wrap(text, width)
+    return ["", *out] if out else []
 
 
 def _range(interval: Interval, decimals: int) -> str:
