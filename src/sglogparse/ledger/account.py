@@ -15,23 +15,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from sglogparse._interval import GIB, HOST_GB, Interval
+from sglogparse._interval import HOST_GB, Interval
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.equations import four_bit, pools_of
 from sglogparse.ledger.readings import Capture, Number, Rank, Worker, read_ranks
+from sglogparse.ledger.tables import context_of, request_table
 
 #: The terms in the order in which memory is taken.
 TERMS = ("weights", "draft", "KV cache", "states", "graphs", "other", "unexplained", "free")
-#: Columns of the request table beyond the context length: four, and the tokens of drafts.
-_MARGIN = 64
-#: The longest context of models that are served, in tokens.
-_LONGEST = 1 << 20
-#: Rows of the request table where nothing limits the requests: 2048 to 4096, and one.
-_ROWS = (2048, 4097)
-#: The allocator rounds each buffer up to 2 MiB; K and V of a hundred layers are two hundred buffers.
-_ROUNDED = Fraction(200 * 2, 1024)
-#: Bytes a token of the allocator's lists (free pages, the map of a sliding window).
-_LISTS = 24
 #: A rank closes when what is unexplained is less than this share of all its memory.
 CLOSE = Fraction(1, 100)
 #: The element of a pool in host memory that a line without a name allocates.
@@ -139,7 +130,11 @@ def _account(launch: Launch, rank: Rank) -> Account | None:
         if own:
             parts[term] = _together(own)
     if "KV cache" not in parts:
-        absent["KV cache"] = "no line prints its size"
+        unprinted = _unprinted(launch, rank)
+        if unprinted is None:
+            absent["KV cache"] = "no line prints its size"
+        else:
+            parts["KV cache"] = unprinted
     graphs = [one for worker in (rank.target, *rank.drafts) for one in _graphs(worker.captures)]
     if graphs:
         parts["graphs"] = _together(graphs)
@@ -201,6 +196,16 @@ def _pool(launch: Launch, what: str, numbers: tuple[Number, ...]) -> Amount:
     return Amount(size, printed=scales == 1, lines=tuple({number.line: 0 for number in numbers}), note=note)
 
 
+def _unprinted(launch: Launch, rank: Rank) -> Amount | None:
+    """Return a KV cache that no line prints: what the pools took, less the request table."""
+    before, after = rank.profiled, rank.target.pool_end
+    if before is None or after is None or rank.target.pools:
+        return None
+    size = before.interval - after.interval - request_table(launch, rank)
+    note = "free after the weights - free after the pools - request table"
+    return Amount(size, printed=False, lines=(before.line, after.line), note=note)
+
+
 def _graphs(captures: Iterable[Capture]) -> Iterable[Amount]:
     for one in captures:
         if one.used is not None:
@@ -248,11 +253,11 @@ def _others(
     names: list[str] = []
     beyond = None
     if any(worker.pool_end is not None for worker in (rank.target, *rank.drafts)):
-        table = _tables(launch, rank)
+        table = request_table(launch, rank)
         beyond = _beyond(rest - _sum(gaps.values()), table)
         names.append(
             "request table and allocator"
-            if _context(launch, rank)
+            if context_of(launch, rank)
             else "a request table whose size the log does not tell (no context_len)"
         )
     elif not gaps:
@@ -302,27 +307,3 @@ def _gaps(rank: Rank) -> dict[tuple[int, int], Interval]:
             built = _sum(size for line, size in pools.items() if before.line < line < after.line)
             out[before.line, after.line] = before.interval - after.interval - built
     return out
-
-
-def _context(launch: Launch, rank: Rank) -> int | None:
-    """Return the context length that the log tells, in tokens."""
-    given = launch.argument("context_length")
-    return rank.context or (given if isinstance(given, int) else None)
-
-
-def _tables(launch: Launch, rank: Rank) -> Interval:
-    """Return what the table of requests and tokens and the allocator's lists take, GiB.
-
-    Source: ReqToTokenPool in mem_cache/memory_pool.py: four bytes for each token of each request.
-    """
-    context = _context(launch, rank)
-    if context is None:
-        return Interval(Fraction(0), Fraction(_ROWS[1] * _LONGEST * 4, GIB) + _ROUNDED)
-    given = launch.argument("max_running_requests")
-    known = [one for one in (rank.requests, given) if isinstance(one, int)]
-    fewest, most = (min(known), max(known) * 2) if known else _ROWS
-    if rank.requests and not isinstance(given, int):
-        most = max(most, _ROWS[1])
-    tokens = max((int(pool.tokens.text) for _, pool in pools_of(rank.target) if pool.tokens), default=0)
-    table = Fraction(most * (context + _MARGIN) * 4 + _LISTS * tokens, GIB)
-    return Interval(Fraction(fewest * context * 4, GIB), table + _ROUNDED)

@@ -30,6 +30,7 @@ from sglogparse._launches import Launch
 from sglogparse._release import release_range, version_window
 from sglogparse.ledger.readings import Number, Pool, Rank, Worker
 from sglogparse.ledger.solver import Equation, Fact, Least, Linear, Product, Variable
+from sglogparse.ledger.tables import request_table
 
 #: What free memory changes by between two measurements of what is meant to be one moment, GiB.
 DRIFT = Fraction(15, 100)
@@ -47,6 +48,8 @@ _HEADROOM_UNTIL = (0, 5, 7)
 _STAGES_AGREE = (0, 5, 2)
 #: The first release that counts the draft's pool into the budget.
 _DRAFTS_COUNTED = (0, 5, 11)
+#: What whole pages leave of a pool whose tokens are not printed, GiB.
+_PAGES = Fraction(2, 100)
 #: Tokens a page, at most, where the arguments are not in the log.
 _LARGEST_PAGE = 256
 #: What state pools may differ by from what was budgeted for them, as a share: whole states; with speculation.
@@ -132,13 +135,13 @@ def build(launch: Launch, ranks: tuple[Rank, ...], *, drift: Fraction, infers: b
     """
     model = Model(drift, infers)
     for rank in ranks:
-        _rank(model, rank)
+        _rank(model, launch, rank)
     for group in read_groups(launch, ranks):
         _group(model, launch, group)
     return model
 
 
-def _rank(model: Model, rank: Rank) -> None:
+def _rank(model: Model, launch: Launch, rank: Rank) -> None:
     """Add what holds on one rank."""
     name = rank.name
     for number, worker in enumerate((rank.target, *rank.drafts)):
@@ -155,7 +158,7 @@ def _rank(model: Model, rank: Rank) -> None:
                 model.sum(
                     "free after the capture = free before it - graphs", {end: 1, begin: -1, used: 1}, _CAPTURE
                 )
-    _after_pools(model, rank)
+    _after_pools(model, launch, rank)
 
 
 def _parts(what: str, *place: object) -> tuple[Variable, Variable, Variable]:
@@ -211,13 +214,18 @@ def pools_of(worker: Worker) -> list[tuple[int, Pool]]:
     ]
 
 
-def _after_pools(model: Model, rank: Rank) -> None:
+def _after_pools(model: Model, launch: Launch, rank: Rank) -> None:
     """Add that the pools come off the free memory: what else does is not negative."""
     pools = pools_of(rank.target)
-    if rank.profiled is None or rank.target.pool_end is None or not pools:
+    if rank.profiled is None or rank.target.pool_end is None:
         return
     end, other = ("pool end", rank.name), ("other", rank.name)
     model.printed(end, rank.target.pool_end)
+    if not rank.target.pools:
+        _unprinted(model, launch, rank, end)
+        return
+    if not pools:
+        return
     back = _GIVEN_BACK * rank.profiled.interval.high if model.drift else Fraction(0)
     model.assume(
         other, -max(back, model.drift), rank.profiled.interval.high, "what else is allocated is not negative"
@@ -225,6 +233,21 @@ def _after_pools(model: Model, rank: Rank) -> None:
     terms: dict[Variable, int] = {end: 1, _profiled(rank): -1, other: 1}
     terms |= {("pool", rank.name, 0, place): 1 for place, _ in pools}
     model.sum("free after the pools = free after the weights - pools - other", terms, _FREE)
+
+
+def _unprinted(model: Model, launch: Launch, rank: Rank, end: Variable) -> None:
+    """Add a KV cache that no line prints (0.4.1 and older, latent attention up to 0.4.5)."""
+    table = request_table(launch, rank)
+    other, pool = ("other", rank.name), unprinted_pool(rank)
+    model.assume(other, table.low, table.high, "the request table has a place for each token of each request")
+    model.assume(pool, 0, _ANY, "a pool is not negative")
+    terms: dict[Variable, int] = {end: 1, _profiled(rank): -1, other: 1, pool: 1}
+    model.sum("free after the pools = free after the weights - pools - request table", terms, _FREE)
+
+
+def unprinted_pool(rank: Rank) -> Variable:
+    """Return the variable of a KV cache that no line prints."""
+    return ("unprinted pool", rank.name)
 
 
 def _profiled(rank: Rank) -> Variable:
@@ -468,6 +491,7 @@ def _spend(model: Model, launch: Launch, group: Group) -> None:
     """Add that the pools take the budget: all of it but what whole pages leave, or a cap."""
     full = [rank for rank in group.ranks if _kv(rank)]
     if not full:
+        _spend_unprinted(model, launch, group)
         return
     # of pipeline stages, the one with the largest pools decides the number of tokens
     largest = max(full, key=lambda rank: _size([pool for _, pool in pools_of(rank.target)]))
@@ -481,6 +505,18 @@ def _spend(model: Model, launch: Launch, group: Group) -> None:
     least, most, why = _left_over(launch, largest, capped=not model.infers)
     model.assume(left, least, most, why)
     model.sum("rest = pools + what is left over", terms, _SIZING)
+
+
+def _spend_unprinted(model: Model, launch: Launch, group: Group) -> None:
+    """Add, of a KV cache that no line prints, that it takes the budget; only to infer the fraction."""
+    ranks = [rank for rank in group.ranks if rank.profiled and rank.target.pool_end and not rank.target.pools]
+    stages = {rank.pp for rank in ranks}
+    if not model.infers or not ranks or len(stages) > 1 or launch.argument("speculative_algorithm"):
+        return
+    rest, left = ("rest", group.name), ("left over", group.name)
+    model.assume(left, -_PAGES, _PAGES, "the budget goes to the pool but for whole pages")
+    terms: dict[Variable, int] = {rest: 1, left: -1, unprinted_pool(ranks[0]): -1}
+    model.sum("rest = pool + what is left over", terms, _SIZING)
 
 
 def _size(pools: Iterable[Pool]) -> Fraction:
