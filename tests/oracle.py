@@ -17,6 +17,8 @@ from typing import NamedTuple
 from simulate import GIB, Number, SimulatedLaunch, version
 
 _MUCH = Fraction(10**18)
+#: Frames that print the fraction in force, the exact ones first.
+_FRACTIONS = ("profile_max_num_token", "error", "mem_fraction_adjusted")
 #: Minima over ranks go through a float32: what that moves a free memory below 512 GiB, in GiB.
 _FLOAT32 = Fraction(1 << 15, GIB)
 
@@ -81,7 +83,8 @@ class _Printed:
         value = Fraction(text)
         if number.decimals is None:
             # the full repr of a float is exact but for the float itself
-            return _point(value).wider(Fraction(1, 10**9) if "pool_size" in number.name else Fraction(0))
+            is_float = number.name.endswith((".pool_size", "fraction"))
+            return _point(value).wider(Fraction(1, 10**9) if is_float else Fraction(0))
         return _point(value).wider(Fraction(1, 2 * 10 ** len(text.partition(".")[2])))
 
     def all(self, name: str, rank: str | None, worker: str = "target") -> list[Span]:
@@ -139,13 +142,22 @@ class _Printed:
         """Return the fraction: printed, or any."""
         given = self.argument("mem_fraction_static")
         if given is not None:
-            return given
-        debug = self.everywhere("profile_max_num_token.fraction") + self.everywhere("error.fraction")
-        return debug[0] if debug else Span(Fraction(0), Fraction(1))
+            return given.times(_point(self.factor))
+        told = [self.everywhere(f"{frame}.fraction") for frame in _FRACTIONS]
+        return next((spans[0] for spans in told if spans), Span(Fraction(0), Fraction(1)))
+
+    @property
+    def factor(self) -> Fraction:
+        """Return what a multimodal model makes of the given fraction."""
+        if "images" not in self.launch.features or self.since("0.4.9"):
+            return Fraction(1)
+        return Fraction(95 if not self.since("0.4.5") else 90, 100)
 
     def rest(self) -> Span:
         """Return the KV budget, GiB."""
-        return self.avail().minus(self.total().times(_point(1).minus(self.fraction())))
+        kept_back = self.everywhere("kv_reserve.kept_back")
+        slack = self.total().times(_point(1).minus(self.fraction()))
+        return self.avail().minus(slack).minus(kept_back[0] if kept_back else _point(0))
 
     def states(self, rank: str | None) -> Span:
         """Return the size of the state pools as allocated, GiB."""
@@ -398,15 +410,13 @@ _DEBUG = ("avail", "total", "fraction", "reserved", "rest", "cell_size", "max_to
 
 def _instrumentation_agrees(p: _Printed) -> Iterator[bool]:
     """The patched line says what the others say."""
-    fraction = p.argument("mem_fraction_static")
     ready = p.launch.truth.outcome == "ready"
     for name in p.ranks:
         terms = [p.one(f"profile_max_num_token.{column}", name) for column in _DEBUG]
         if None in terms:
             continue
-        avail, total, own, _, _, cell, profiled = (t for t in terms if t is not None)
+        avail, total, _, _, _, cell, profiled = (t for t in terms if t is not None)
         yield total.meets(p.total()) and avail.meets(p.avail())
-        yield fraction is None or own.meets(fraction)
         capped = p.one("max_total_tokens_capped.profiled_tokens", name)
         if capped is not None and "speculative" not in p.launch.features:
             page = p.page if p.since("0.5.11") else 1
@@ -423,13 +433,16 @@ def _instrumentation_agrees(p: _Printed) -> Iterator[bool]:
         yield from _equal_on_a_stage(p, f"profile_max_num_token.{column}", "target")
 
 
+def _fractions(p: _Printed) -> Iterator[bool]:
+    """The fraction in force is the same everywhere, and follows from the argument; what is kept back is equal."""
+    told = [span for frame in _FRACTIONS for span in p.everywhere(f"{frame}.fraction")]
+    yield _all_meet(told) and all(one.meets(p.fraction()) for one in told)
+    yield _all_meet(p.everywhere("kv_reserve.kept_back"))
+
+
 def _refusals(p: _Printed) -> Iterator[bool]:
     """The exception's fractions: 1 - avail / total, and that rounded up; there is no room at the one in force."""
     minima, suggestions = p.everywhere("error.minimum"), p.everywhere("error.suggested")
-    fraction = p.argument("mem_fraction_static")
-    yield _all_meet(p.everywhere("error.fraction"))
-    for stated in p.everywhere("error.fraction"):
-        yield fraction is None or stated.meets(fraction)
     yield _all_meet(minima) and _all_meet(suggestions)
     if not minima:
         return
@@ -456,6 +469,7 @@ EQUATIONS = {
     "caps": _caps,
     "instrumentation": _instrumentation,
     "instrumentation_agrees": _instrumentation_agrees,
+    "fractions": _fractions,
     "refusals": _refusals,
 }
 

@@ -83,6 +83,21 @@ MESSAGES: dict[str, tuple[tuple[str, str, str], ...]] = {
             "mem usage={mem_usage:.2f} GB.",
         ),
     ),
+    "adjusted": (
+        (
+            "0.4.2",
+            "mem_fraction_adjusted",
+            "Automatically reduce --mem-fraction-static to {fraction:.3f} because this is a multimodal model.",
+        ),
+    ),
+    "reserve": (
+        (
+            "0.5.18",
+            "kv_reserve",
+            "Reserving {kept_back:.2f} GB of the KV budget for post-sizing multimodal allocations "
+            "(feature-transport pools + embedding cache).",
+        ),
+    ),
     "debug": (
         (
             "0.2.0",
@@ -417,9 +432,10 @@ class Truth:
 
     total: int
     avail: int
+    #: the fraction in force (a multimodal model lowers the given one)
     fraction: Fraction
     reserved: Fraction
-    #: the KV budget before state pools: avail - total * (1 - fraction)
+    #: the KV budget before state pools and what is kept back: avail - total * (1 - fraction)
     rest: Fraction
     page_size: int
     context_length: int
@@ -478,7 +494,10 @@ class _Setup:
     element: int = 2
     page: int = 1
     context: int = 8192
-    fraction: Fraction = Fraction(8, 10)
+    #: mem_fraction_static as given, what a multimodal model makes of it, and what is kept back for its images
+    given_fraction: Fraction = Fraction(8, 10)
+    factor: Fraction = Fraction(1)
+    kept_back: int = 0
     cap: int | None = None
     requests: int | None = None
     graphs: bool = True
@@ -491,6 +510,11 @@ class _Setup:
 
     def since(self, release: str) -> bool:
         return version(self.release) >= version(release)
+
+    @property
+    def fraction(self) -> Fraction:
+        """Return the fraction in force."""
+        return self.given_fraction * self.factor
 
     @property
     def world(self) -> int:
@@ -561,7 +585,7 @@ def _draw(rng: random.Random) -> _Setup:
         features.add("fp8")
     s.page = rng.choice((1, 1, 16, 32, 64, 128)) if s.since("0.4.4") else 1
     s.context = rng.choice((4096, 8192, 32768, 131072))
-    s.fraction = Fraction(rng.choice((rng.randint(50, 95) * 10, rng.randint(500, 950))), 1000)
+    s.given_fraction = Fraction(rng.choice((rng.randint(50, 95) * 10, rng.randint(500, 950))), 1000)
     s.requests = rng.choice((None, None, 16, 64, 256))
     s.graphs = rng.random() < 0.85
     plain = s.pp == 1 and s.dp is None
@@ -583,7 +607,11 @@ def _draw(rng: random.Random) -> _Setup:
         s.requests = rng.choice((None, 16, 64, 256))
     if s.mla and s.pp == 1 and chance(0.4, "0.5.4"):
         s.dsa, s.page, s.layers = True, 64, 61
-    if chance(0.3, "0.2.0"):
+    if chance(0.2, "0.4.2", "0.4.8"):
+        s.factor = Fraction(95 if not s.since("0.4.5") else 90, 100)
+    if chance(0.2, "0.5.18"):
+        s.kept_back = rng.choice((100, 1124)) << 20
+    if not s.kept_back and chance(0.3, "0.2.0"):
         features.add("debug")
     if not s.swa_layers and chance(0.25, "0.2.15"):
         s.cap = rng.choice((rng.randint(2_000, 60_000), rng.randint(60_000, 50_000_000)))
@@ -597,6 +625,7 @@ def _draw(rng: random.Random) -> _Setup:
         "speculative": s.speculative,
         "cap": s.cap,
     }
+    named |= {"images": s.factor != 1 or s.kept_back}
     features.update(name for name, on in {**named, "mamba": s.mamba, "swa": s.swa_layers}.items() if on)
     return s
 
@@ -765,6 +794,8 @@ class _Run:
             rank.weights = _blocks(int(card * part) + self.rng.randint(0, GIB // 16))
             rank.draft_weights = _blocks(int(card * draft_part))
         self.arguments(printed_cap=s.cap)
+        if s.factor != 1:
+            self.each(lambda rank: self.say("adjusted", rank, fraction=s.fraction))
         self.each(lambda rank: self.say("dist_begin", rank))
         self.each(self.join)
         self.total = self.least()
@@ -827,7 +858,7 @@ class _Run:
             "enable_dp_attention": s.dp is not None,
             "attn_dp_size": s.dp or 1,
             "page_size": s.page,
-            "mem_fraction_static": None if hidden else float(s.fraction),
+            "mem_fraction_static": None if hidden else float(s.given_fraction),
             "max_total_tokens": printed_cap,
             "max_running_requests": s.requests,
             "context_length": s.context,
@@ -851,7 +882,7 @@ class _Run:
             text += f"{name!r}: " if head == "{" else f"{name}="
             if name in ("mem_fraction_static", "max_total_tokens") and value is not None:
                 place = (1, len(text), len(text) + len(repr(value)))
-                exact = s.fraction if name == "mem_fraction_static" else Fraction(value)
+                exact = s.given_fraction if name == "mem_fraction_static" else Fraction(value)
                 self.numbers.append(Number(*place, f"server_arg.{name}", None, "", repr(value), exact, None))
             text += f"{value!r}, "
         self.add(text.removesuffix(", ") + tail, "server_args")
@@ -895,9 +926,11 @@ class _Run:
         self.avail = self.least()
         self.reserved = self.total * (1 - s.fraction)
         self.rest = self.avail - self.reserved
-        rest = self.rest
+        rest = self.rest - s.kept_back
         for rank in self.ranks:
             rank.avail = rank.free
+        if s.kept_back:
+            self.each(lambda rank: self.say("reserve", rank, kept_back=Fraction(s.kept_back, GIB)))
         if s.since("0.5.14") and rest <= 0:
             self.fail("no_room")
             return False
@@ -967,7 +1000,7 @@ class _Run:
                 worker,
                 avail=Fraction(avail, GIB),
                 total=Fraction(total, GIB),
-                fraction=self.s.fraction,
+                fraction=float(self.s.given_fraction) * float(self.s.factor),
                 reserved=total * (1 - self.s.fraction) / GIB,
                 rest=rest / GIB,
                 cell_size=cell,

@@ -39,7 +39,7 @@ def test_all_families_and_features_occur(launches):
     features = Counter(feature for launch in launches for feature in launch.features)
     assert {launch.family for launch in launches} == set(FAMILIES)
     assert set(features) == {
-        "cap", "debug", "dp_attention", "dsa", "fails", "fp8", "hidden_fraction", "mamba", "mla", "pp",
+        "cap", "debug", "dp_attention", "dsa", "fails", "fp8", "hidden_fraction", "images", "mamba", "mla", "pp",
         "speculative", "swa",
     }  # fmt: skip
     assert {launch.truth.outcome for launch in launches} == {"ready", "crashed"}
@@ -123,7 +123,10 @@ def test_the_numbers_are_the_bytes_of_the_truth(launches):
 
 def test_the_budget_holds_the_tokens_and_not_one_page_more(launches):
     for launch in launches:
-        truth, plain = launch.truth, not launch.features & {"mamba", "swa", "cap", "pp", "speculative"}
+        truth, plain = (
+            launch.truth,
+            not launch.features & {"mamba", "swa", "cap", "pp", "speculative", "images"},
+        )
         assert truth.rest == truth.avail - truth.total * (1 - truth.fraction)
         for rank in truth.ranks:
             if truth.outcome == "ready" and plain:
