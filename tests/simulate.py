@@ -35,306 +35,90 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "0.5.13-0.5.23": tuple(f"0.5.{patch}" for patch in range(13, 24)),
 }
 
-#: Message -> (first release, frame, template), the last entry that is not newer than the release counts.
-#: Fields with a format are memory numbers and are named as the columns of the frame; the others are text.
-MESSAGES: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "server_args": (
-        ("0.2.0", "server_args", "server_args=ServerArgs({args})"),
-        ("0.5.19", "server_args", "server_args={{{args}}}"),
-    ),
-    "dist_begin": (
-        ("0.2.0", "dist_init_begin", "Init nccl begin."),
-        ("0.3.6", "dist_init_begin", "Init torch distributed begin."),
-        ("0.5.21", "dist_init_begin", "Init parallel begin."),
-    ),
-    "dist_end": (
-        ("0.2.0", "", ""),
-        ("0.4.4", "dist_init_end", "Init torch distributed ends. mem usage={mem_usage:.2f} GB"),
-        (
-            "0.5.9",
-            "dist_init_end",
-            "Init torch distributed ends. elapsed={elapsed} s, mem usage={mem_usage:.2f} GB",
-        ),
-        ("0.5.21", "memory_baseline", "Memory baseline taken. mem usage={mem_usage:.2f} GB"),
-    ),
-    "load_begin": (("0.2.0", "load_weight_begin", "Load weight begin. avail mem={avail_mem:.2f} GB"),),
-    "load_end": (
-        (
-            "0.2.0",
-            "load_weight_end",
-            "Load weight end. type={model}, dtype=torch.bfloat16, avail mem={avail_mem:.2f} GB",
-        ),
-        (
-            "0.4.4",
-            "load_weight_end",
-            "Load weight end. type={model}, dtype=torch.bfloat16, avail mem={avail_mem:.2f} GB, "
-            "mem usage={mem_usage:.2f} GB.",
-        ),
-        (
-            "0.5.9",
-            "load_weight_end",
-            "Load weight end. elapsed={elapsed} s, type={model}, dtype=torch.bfloat16, "
-            "avail mem={avail_mem:.2f} GB, mem usage={mem_usage:.2f} GB.",
-        ),
-        (
-            "0.5.10",
-            "load_weight_end",
-            "Load weight end. elapsed={elapsed} s, type={model}, avail mem={avail_mem:.2f} GB, "
-            "mem usage={mem_usage:.2f} GB.",
-        ),
-    ),
-    "adjusted": (
-        (
-            "0.4.2",
-            "mem_fraction_adjusted",
-            "Automatically reduce --mem-fraction-static to {fraction:.3f} because this is a multimodal model.",
-        ),
-    ),
-    "reserve": (
-        (
-            "0.5.18",
-            "kv_reserve",
-            "Reserving {kept_back:.2f} GB of the KV budget for post-sizing multimodal allocations "
-            "(feature-transport pools + embedding cache).",
-        ),
-    ),
-    "debug": (
-        (
-            "0.2.0",
-            "profile_max_num_token",
-            "DEBUG profile_max_num_token: avail={avail:.3f} GiB, total={total:.3f} GiB, fraction={fraction!r}, "
-            "reserved={reserved:.3f} GiB, rest={rest:.3f} GiB, cell_size={cell_size:d}, max_tokens={max_tokens:d}",
-        ),
-    ),
-    "capped": (
-        (
-            "0.2.15",
-            "max_total_tokens_capped",
-            "max_total_tokens={max_total_tokens:d} is larger than the profiled value {profiled_tokens:d}. "
-            "Use the profiled value instead.",
-        ),
-    ),
-    "mamba": (
-        (
-            "0.5.4",
-            "mamba_cache",
-            "Mamba Cache is allocated. max_mamba_cache_size: {mamba_states:d}, "
-            "conv_state size: {conv_state_size:.2f}GB, ssm_state size: {ssm_state_size:.2f}GB ",
-        ),
-    ),
-    "swa_split": (
-        (
-            "0.4.10",
-            "swa_split",
-            "Use Sliding window memory pool. full_layer_tokens={full_tokens:d}, swa_layer_tokens={swa_tokens:d}",
-        ),
-        (
-            "0.5.7",
-            "swa_split",
-            "Use sliding window memory pool. full_layer_tokens={full_tokens:d}, swa_layer_tokens={swa_tokens:d}",
-        ),
-    ),
-    "kv_mha": (
-        ("0.2.0", "", ""),
-        (
-            "0.4.2",
-            "kv_cache",
-            "KV Cache is allocated. K size: {k_size:.2f} GB, V size: {v_size:.2f} GB.",
-        ),
-        (
-            "0.4.4",
-            "kv_cache",
-            "KV Cache is allocated. #tokens: {num_tokens:d}, K size: {k_size:.2f} GB, V size: {v_size:.2f} GB",
-        ),
-        (
-            "0.5.13",
-            "kv_cache",
-            "{label}KV Cache is allocated. dtype: {dtype}, #tokens: {num_tokens:d}, K size: {k_size:.2f} GB, "
-            "V size: {v_size:.2f} GB",
-        ),
-    ),
-    "kv_mla": (
-        ("0.2.0", "", ""),
-        ("0.4.6", "kv_cache", "KV Cache is allocated. #tokens: {num_tokens:d}, KV size: {kv_size:.2f} GB"),
-        (
-            "0.5.13",
-            "kv_cache",
-            "KV Cache is allocated. dtype: {dtype}, #tokens: {num_tokens:d}, KV size: {kv_size:.2f} GB",
-        ),
-    ),
-    "swa_pool": (
-        ("0.4.10", "", ""),
-        (
-            "0.5.4",
-            "swa_pool",
-            "SWAKVPool mem usage: {pool_size!r} GB, swa size: {swa_tokens:d}, full size: {full_tokens:d}",
-        ),
-        (
-            "0.5.7",
-            "swa_pool",
-            "SWAKVPool mem usage: {pool_size:.2f} GB, swa size: {swa_tokens:d}, full size: {full_tokens:d}",
-        ),
-    ),
-    "pool_end": (("0.2.0", "memory_pool_end", "Memory pool end. avail mem={avail_mem:.2f} GB"),),
-    "capture_begin": (
-        (
-            "0.2.0",
-            "graph_capture_begin",
-            "Capture cuda graph begin. This can take up to several minutes.",
-        ),
-        (
-            "0.4.4",
-            "graph_capture_begin",
-            "Capture cuda graph begin. This can take up to several minutes. avail mem={avail_mem:.2f} GB",
-        ),
-        (
-            "0.5.14",
-            "graph_capture_begin",
-            "Capture target {what} CUDA graph begin. backend=full, num_tokens_per_bs={per_bs}, bs=[1, 2, 4, 8], "
-            "avail mem={avail_mem:.2f} GB",
-        ),
-        (
-            "0.5.16",
-            "graph_capture_begin",
-            "Capture target {what} CUDA graph begin. backend=full, num_tokens_per_req={per_bs}, bs=[1, 2, 4, 8], "
-            "avail mem={avail_mem:.2f} GB",
-        ),
-        (
-            "0.5.22",
-            "graph_capture_begin",
-            "Capture target {what} CUDA graph begin. backend=full, num_tokens_per_req={per_bs}, "
-            "avail mem={avail_mem:.2f} GB",
-        ),
-    ),
-    "capture_end": (
-        ("0.2.0", "", ""),
-        ("0.4.0", "graph_capture_end", "Capture cuda graph end. Time elapsed: {elapsed} s"),
-        (
-            "0.4.4",
-            "graph_capture_end",
-            "Capture cuda graph end. Time elapsed: {elapsed} s. avail mem={avail_mem:.2f} GB. "
-            "mem usage={mem_usage:.2f} GB.",
-        ),
-        (
-            "0.4.7",
-            "graph_capture_end",
-            "Capture cuda graph end. Time elapsed: {elapsed} s. mem usage={mem_usage:.2f} GB. "
-            "avail mem={avail_mem:.2f} GB.",
-        ),
-        (
-            "0.5.14",
-            "graph_capture_end",
-            "Capture target {what} CUDA graph end. elapsed={elapsed} s, mem usage={mem_usage:.2f} GB, "
-            "avail mem={avail_mem:.2f} GB.",
-        ),
-        (
-            "0.5.22",
-            "graph_capture_end",
-            "Capture target {what} CUDA graph end. bs=[1, 2, 4, 8], elapsed={elapsed} s, "
-            "mem usage={mem_usage:.2f} GB, avail mem={avail_mem:.2f} GB.",
-        ),
-    ),
-    "draft_capture_begin": (
-        (
-            "0.4.4",
-            "graph_capture_begin",
-            "Capture draft cuda graph begin. This can take up to several minutes. avail mem={avail_mem:.2f} GB",
-        ),
-        (
-            "0.5.14",
-            "graph_capture_begin",
-            "Capture draft decode CUDA graph begin. backend=full, num_tokens_per_bs=1, bs=[1, 2, 4, 8], "
-            "avail mem={avail_mem:.2f} GB",
-        ),
-        (
-            "0.5.16",
-            "graph_capture_begin",
-            "Capture draft decode CUDA graph begin. backend=full, num_tokens_per_req=1, bs=[1, 2, 4, 8], "
-            "avail mem={avail_mem:.2f} GB",
-        ),
-    ),
-    "draft_capture_end": (
-        (
-            "0.4.4",
-            "graph_capture_end",
-            "Capture draft cuda graph end. Time elapsed: {elapsed} s. avail mem={avail_mem:.2f} GB",
-        ),
-        (
-            "0.4.5",
-            "graph_capture_end",
-            "Capture draft cuda graph end. Time elapsed: {elapsed} s. avail mem={avail_mem:.2f} GB. "
-            "mem usage={mem_usage:.2f} GB.",
-        ),
-        (
-            "0.4.8",
-            "graph_capture_end",
-            "Capture draft cuda graph end. Time elapsed: {elapsed} s. mem usage={mem_usage:.2f} GB. "
-            "avail mem={avail_mem:.2f} GB.",
-        ),
-        (
-            "0.5.14",
-            "graph_capture_end",
-            "Capture draft decode CUDA graph end. elapsed={elapsed} s, mem usage={mem_usage:.2f} GB, "
-            "avail mem={avail_mem:.2f} GB.",
-        ),
-    ),
-    "capacity": (
-        (
-            "0.2.0",
-            "capacity",
-            "max_total_num_tokens={max_total_num_tokens:d}, max_prefill_tokens=16384, "
-            "max_running_requests={requests}, context_len={context}",
-        ),
-        (
-            "0.4.2",
-            "capacity",
-            "max_total_num_tokens={max_total_num_tokens:d}, chunked_prefill_size=8192, max_prefill_tokens=16384, "
-            "max_running_requests={requests}, context_len={context}",
-        ),
-        (
-            "0.4.7",
-            "capacity",
-            "max_total_num_tokens={max_total_num_tokens:d}, chunked_prefill_size=8192, max_prefill_tokens=16384, "
-            "max_running_requests={requests}, context_len={context}, "
-            "available_gpu_mem={available_gpu_mem:.2f} GB",
-        ),
-    ),
-    "ready": (("0.2.0", "ready", "The server is fired up and ready to roll!"),),
-    "not_enough": (
-        (
-            "0.2.0",
-            "error",
-            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
-        ),
-        (
-            "0.5.3",
-            "error",
-            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. "
-            "Current value: self.server_args.mem_fraction_static={fraction!r}",
-        ),
-        (
-            "0.5.10",
-            "error",
-            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. "
-            "Current value: mem_fraction_static={fraction!r}",
-        ),
-        (
-            "0.5.11",
-            "error",
-            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
-        ),
-    ),
-    "no_room": (
-        (
-            "0.5.14",
-            "error",
-            "ValueError: Loaded weights leave no GPU memory for the KV cache under "
-            "--mem-fraction-static={fraction!r}. Raise --mem-fraction-static above {suggested:.3f} "
-            "(minimum viable = 1 - available/pre = {minimum:.4f}). "
-            "If using speculative decoding, draft weights are now counted.",
-        ),
-    ),
-}
+#: message, and under it by the first release that prints it so: frame | template; the last one that is not newer
+#: than a release counts, and "-" is a release that prints nothing. Fields with a format are memory numbers and
+#: are named as the columns of the frame; the others are text.
+_MESSAGES = """
+dist_begin
+  0.2.0  dist_init_begin | Init nccl begin.
+  0.3.6  dist_init_begin | Init torch distributed begin.
+  0.5.21 dist_init_begin | Init parallel begin.
+dist_end
+  0.2.0  - |
+  0.4.4  dist_init_end | Init torch distributed ends. mem usage={mem_usage:.2f} GB
+  0.5.9  dist_init_end | Init torch distributed ends. elapsed={elapsed} s, mem usage={mem_usage:.2f} GB
+  0.5.21 memory_baseline | Memory baseline taken. mem usage={mem_usage:.2f} GB
+load_begin
+  0.2.0  load_weight_begin | Load weight begin. avail mem={avail_mem:.2f} GB
+load_end
+  0.2.0  load_weight_end | Load weight end. type={model}, dtype=torch.bfloat16, avail mem={avail_mem:.2f} GB
+  0.4.4  load_weight_end | Load weight end. type={model}, dtype=torch.bfloat16, avail mem={avail_mem:.2f} GB, mem usage={mem_usage:.2f} GB.
+  0.5.9  load_weight_end | Load weight end. elapsed={elapsed} s, type={model}, dtype=torch.bfloat16, avail mem={avail_mem:.2f} GB, mem usage={mem_usage:.2f} GB.
+  0.5.10 load_weight_end | Load weight end. elapsed={elapsed} s, type={model}, avail mem={avail_mem:.2f} GB, mem usage={mem_usage:.2f} GB.
+adjusted
+  0.4.2  mem_fraction_adjusted | Automatically reduce --mem-fraction-static to {fraction:.3f} because this is a multimodal model.
+reserve
+  0.5.18 kv_reserve | Reserving {kept_back:.2f} GB of the KV budget for post-sizing multimodal allocations (feature-transport pools + embedding cache).
+debug
+  0.2.0  profile_max_num_token | DEBUG profile_max_num_token: avail={avail:.3f} GiB, total={total:.3f} GiB, fraction={fraction!r}, reserved={reserved:.3f} GiB, rest={rest:.3f} GiB, cell_size={cell_size:d}, max_tokens={max_tokens:d}
+capped
+  0.2.15 max_total_tokens_capped | max_total_tokens={max_total_tokens:d} is larger than the profiled value {profiled_tokens:d}. Use the profiled value instead.
+mamba
+  0.5.4  mamba_cache | Mamba Cache is allocated. max_mamba_cache_size: {mamba_states:d}, conv_state size: {conv_state_size:.2f}GB, ssm_state size: {ssm_state_size:.2f}GB{blank}
+swa_split
+  0.4.10 swa_split | Use Sliding window memory pool. full_layer_tokens={full_tokens:d}, swa_layer_tokens={swa_tokens:d}
+  0.5.7  swa_split | Use sliding window memory pool. full_layer_tokens={full_tokens:d}, swa_layer_tokens={swa_tokens:d}
+kv_mha
+  0.2.0  - |
+  0.4.2  kv_cache | KV Cache is allocated. K size: {k_size:.2f} GB, V size: {v_size:.2f} GB.
+  0.4.4  kv_cache | KV Cache is allocated. #tokens: {num_tokens:d}, K size: {k_size:.2f} GB, V size: {v_size:.2f} GB
+  0.5.13 kv_cache | {label}KV Cache is allocated. dtype: {dtype}, #tokens: {num_tokens:d}, K size: {k_size:.2f} GB, V size: {v_size:.2f} GB
+kv_mla
+  0.2.0  - |
+  0.4.6  kv_cache | KV Cache is allocated. #tokens: {num_tokens:d}, KV size: {kv_size:.2f} GB
+  0.5.13 kv_cache | KV Cache is allocated. dtype: {dtype}, #tokens: {num_tokens:d}, KV size: {kv_size:.2f} GB
+swa_pool
+  0.4.10 - |
+  0.5.4  swa_pool | SWAKVPool mem usage: {pool_size!r} GB, swa size: {swa_tokens:d}, full size: {full_tokens:d}
+  0.5.7  swa_pool | SWAKVPool mem usage: {pool_size:.2f} GB, swa size: {swa_tokens:d}, full size: {full_tokens:d}
+pool_end
+  0.2.0  memory_pool_end | Memory pool end. avail mem={avail_mem:.2f} GB
+capture_begin
+  0.2.0  graph_capture_begin | Capture cuda graph begin. This can take up to several minutes.
+  0.4.4  graph_capture_begin | Capture cuda graph begin. This can take up to several minutes. avail mem={avail_mem:.2f} GB
+  0.5.14 graph_capture_begin | Capture target {what} CUDA graph begin. backend=full, num_tokens_per_bs={per_bs}, bs=[1, 2, 4, 8], avail mem={avail_mem:.2f} GB
+  0.5.16 graph_capture_begin | Capture target {what} CUDA graph begin. backend=full, num_tokens_per_req={per_bs}, bs=[1, 2, 4, 8], avail mem={avail_mem:.2f} GB
+  0.5.22 graph_capture_begin | Capture target {what} CUDA graph begin. backend=full, num_tokens_per_req={per_bs}, avail mem={avail_mem:.2f} GB
+capture_end
+  0.2.0  - |
+  0.4.0  graph_capture_end | Capture cuda graph end. Time elapsed: {elapsed} s
+  0.4.4  graph_capture_end | Capture cuda graph end. Time elapsed: {elapsed} s. avail mem={avail_mem:.2f} GB. mem usage={mem_usage:.2f} GB.
+  0.4.7  graph_capture_end | Capture cuda graph end. Time elapsed: {elapsed} s. mem usage={mem_usage:.2f} GB. avail mem={avail_mem:.2f} GB.
+  0.5.14 graph_capture_end | Capture target {what} CUDA graph end. elapsed={elapsed} s, mem usage={mem_usage:.2f} GB, avail mem={avail_mem:.2f} GB.
+  0.5.22 graph_capture_end | Capture target {what} CUDA graph end. bs=[1, 2, 4, 8], elapsed={elapsed} s, mem usage={mem_usage:.2f} GB, avail mem={avail_mem:.2f} GB.
+draft_capture_begin
+  0.4.4  graph_capture_begin | Capture draft cuda graph begin. This can take up to several minutes. avail mem={avail_mem:.2f} GB
+  0.5.14 graph_capture_begin | Capture draft decode CUDA graph begin. backend=full, num_tokens_per_bs=1, bs=[1, 2, 4, 8], avail mem={avail_mem:.2f} GB
+  0.5.16 graph_capture_begin | Capture draft decode CUDA graph begin. backend=full, num_tokens_per_req=1, bs=[1, 2, 4, 8], avail mem={avail_mem:.2f} GB
+draft_capture_end
+  0.4.4  graph_capture_end | Capture draft cuda graph end. Time elapsed: {elapsed} s. avail mem={avail_mem:.2f} GB
+  0.4.5  graph_capture_end | Capture draft cuda graph end. Time elapsed: {elapsed} s. avail mem={avail_mem:.2f} GB. mem usage={mem_usage:.2f} GB.
+  0.4.8  graph_capture_end | Capture draft cuda graph end. Time elapsed: {elapsed} s. mem usage={mem_usage:.2f} GB. avail mem={avail_mem:.2f} GB.
+  0.5.14 graph_capture_end | Capture draft decode CUDA graph end. elapsed={elapsed} s, mem usage={mem_usage:.2f} GB, avail mem={avail_mem:.2f} GB.
+capacity
+  0.2.0  capacity | max_total_num_tokens={max_total_num_tokens:d}, max_prefill_tokens=16384, max_running_requests={requests}, context_len={context}
+  0.4.2  capacity | max_total_num_tokens={max_total_num_tokens:d}, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests={requests}, context_len={context}
+  0.4.7  capacity | max_total_num_tokens={max_total_num_tokens:d}, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests={requests}, context_len={context}, available_gpu_mem={available_gpu_mem:.2f} GB
+ready
+  0.2.0  ready | The server is fired up and ready to roll!
+not_enough
+  0.2.0  error | RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.
+  0.5.3  error | RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: self.server_args.mem_fraction_static={fraction!r}
+  0.5.10 error | RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static={fraction!r}
+  0.5.11 error | RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.
+no_room
+  0.5.14 error | ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static={fraction!r}. Raise --mem-fraction-static above {suggested:.3f} (minimum viable = 1 - available/pre = {minimum:.4f}). If using speculative decoding, draft weights are now counted.
+"""
 
 #: How a record begins: (first release, header); {clock} has the date from 0.3.6 on.
 HEADERS = (
@@ -366,8 +150,23 @@ def version(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]+", release))
 
 
+def _messages() -> dict[str, list[tuple[str, str, str]]]:
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for line in _MESSAGES.strip().split("\n"):
+        if not line.startswith(" "):
+            entries = found.setdefault(line, [])
+            continue
+        place, _, template = line.partition(" |")
+        since, frame = place.split()
+        entries.append((since, frame.replace("-", ""), template.removeprefix(" ")))
+    return found
+
+
 def _latest(entries: Iterable[tuple[str, ...]], release: str) -> tuple[str, ...]:
     return [entry for entry in entries if version(entry[0]) <= version(release)][-1]
+
+
+MESSAGES = _messages()
 
 
 # ------------------------------------------------------------------ what a launch is
@@ -706,7 +505,7 @@ class _Run:
         _, frame, template = _latest(MESSAGES[message], self.s.release)
         if template:
             text = "" if frame == "error" else self.header(rank)
-            self.write(text, frame, template, rank, worker, values)
+            self.write(text, frame, template, rank, worker, {"blank": " ", **values})
 
     def write(
         self,
