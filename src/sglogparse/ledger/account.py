@@ -17,7 +17,8 @@ from itertools import pairwise
 
 from sglogparse._interval import HOST_GB, Interval
 from sglogparse._launches import Launch, once
-from sglogparse.ledger.equations import four_bit, pools_of
+from sglogparse.ledger.group_equations import four_bit
+from sglogparse.ledger.rank_equations import pools_of
 from sglogparse.ledger.readings import Capture, Number, Rank, Worker, read_ranks
 from sglogparse.ledger.tables import context_of, request_table
 

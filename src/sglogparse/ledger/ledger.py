@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sglogparse._launches import Launch, once
-from sglogparse.ledger.equations import DRIFT, Group, Model, build, read_groups
+from sglogparse.ledger.equations import build
+from sglogparse.ledger.model import DRIFT, Group, Model, read_groups
 from sglogparse.ledger.readings import Rank, read_ranks
 from sglogparse.ledger.solver import Conflict, Inferred, System, Variable
 

@@ -19,6 +19,8 @@ from sglogparse._launches import Launch, once, rank_key
 
 #: Kinds of lines that print device memory.
 _KINDS = (
+    "dist_init_end",
+    "memory_baseline",
     "load_weight_begin",
     "load_weight_end",
     "kv_cache",
@@ -31,6 +33,8 @@ _KINDS = (
 )
 #: Columns of a state pool's line, all of which take memory.
 _STATES = ("conv_state_size", "ssm_state_size", "intermediate_ssm_size", "intermediate_conv_size")
+#: More than any size in GiB, or any number of tokens; so are inf and, as no number is less, nan.
+_MOST = 1e18
 #: More loads than a rank can do (target, draft, a second draft): the lines of several ranks, untold apart.
 _MOST_LOADS = 3
 
@@ -98,6 +102,8 @@ class Rank:
     pp: int | None
     target: Worker = field(default_factory=Worker)
     drafts: list[Worker] = field(default_factory=list)
+    #: what the set-up of the process groups took
+    setup: list[Number] = field(default_factory=list)
     #: free at the end of the start (the capacity line)
     free: Number | None = None
     capacity: Number | None = None
@@ -152,7 +158,10 @@ def _rank(name: str | None, rows: list[tuple[int, str, dict[str, Any]]]) -> Rank
     rank = Rank(name, first["dp"], first["pp"])
     worker = rank.target
     for line, kind, row in rows:
-        if kind == "load_weight_begin":
+        if kind in ("dist_init_end", "memory_baseline"):
+            used = _number("mem usage", row, "mem_usage")
+            rank.setup += [used] if used else []
+        elif kind == "load_weight_begin":
             if worker.load is not None:
                 worker = _draft(rank)
             worker.load = Load(begin=_number("avail mem", row, "avail_mem"))
@@ -200,7 +209,7 @@ def _owner(rank: Rank) -> Worker:
 
 def _pool(line: int, kind: str, row: dict[str, Any]) -> Pool:
     if kind == "mamba_cache":
-        return Pool("state pool", line, tuple(_numbers(row, *_STATES)))
+        return Pool("state pool", line, tuple(_numbers(row, *_STATES)), _whole("mamba_states", row))
     if kind == "swa_pool":
         bound = row["pool_kind"] != "mem usage"
         return Pool("KV cache (sum)", line, tuple(_numbers(row, "pool_size")), bound=bound)
@@ -235,14 +244,18 @@ def _numbers(row: dict[str, Any], *columns: str) -> Iterator[Number]:
 
 def _number(name: str, row: dict[str, Any], column: str) -> Number | None:
     text = row.get(column)
-    return None if text is None else Number(name, text, row["line"], Interval.printed(text))
+    if text is None or not abs(float(text)) < _MOST:
+        return None
+    return Number(name, text, row["line"], Interval.printed(text))
 
 
 def _whole(column: str, row: dict[str, Any]) -> Number | None:
     text = row.get(column)
-    return None if text is None else Number(column, text, row["line"], Interval.exactly(text))
+    if text is None or not abs(float(text)) < _MOST:
+        return None
+    return Number(column, text, row["line"], Interval.exactly(text))
 
 
 def _int(row: dict[str, Any], column: str) -> int | None:
-    text = row.get(column)
-    return None if text is None else int(text)
+    number = _whole(column, row)
+    return None if number is None else int(number.text)

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from sglogparse._interval import GIB, Interval
 from sglogparse._launches import Launch
+from sglogparse.ledger.model import releases
 from sglogparse.ledger.readings import Rank
 
 #: Columns of the request table beyond the context length: four, and the tokens of drafts.
@@ -19,6 +20,8 @@ _LONGEST = 1 << 20
 _ROWS = (2048, 5121)
 #: Requests a context's worth of tokens, by which the oldest releases (0.2.0) size the table without a limit.
 _REQUESTS = 512
+#: The first release that limits them, and the first whose table has as many rows as the arguments ask for.
+_ROWS_LIMITED, _ROWS_AS_GIVEN = (0, 2, 15), (0, 4, 4)
 #: The allocator rounds each buffer up to 2 MiB; K and V of a hundred layers are two hundred buffers.
 _ROUNDED = Fraction(200 * 2, 1024)
 #: Bytes a token of the allocator's lists (free pages, the map of a sliding window).
@@ -42,10 +45,13 @@ def request_table(launch: Launch, rank: Rank) -> Interval:
     given = launch.argument("max_running_requests")
     known = [one for one in (rank.requests, given) if isinstance(one, int)]
     fewest, most = (min(known), max(known) * 2) if known else _ROWS
-    if not isinstance(given, int):
+    window = releases(launch)
+    if not isinstance(given, int) or window is None or window[0] < _ROWS_AS_GIVEN:
         most = max(most, _ROWS[1])
-        if rank.capacity is not None and not rank.target.pools:
+        if rank.capacity is not None and (window is None or window[0] < _ROWS_LIMITED):
             most = max(most, int(rank.capacity.text) * _REQUESTS // context + 1)
+    if any(pool.what == "state pool" for pool in rank.target.pools):
+        fewest = 1  # as many as there are states for
     tokens = max((int(pool.tokens.text) for pool in rank.target.pools if pool.tokens), default=0)
     table = Fraction(most * (context + _MARGIN) * 4 + _LISTS * tokens, GIB)
     return Interval(Fraction(fewest * context * 4, GIB), table + _ROUNDED)

@@ -15,8 +15,10 @@ from fractions import Fraction
 from sglogparse._interval import GIB, Interval
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.account import Account, read_accounts
-from sglogparse.ledger.equations import Group, four_bit, pools_of
+from sglogparse.ledger.group_equations import four_bit
 from sglogparse.ledger.ledger import Ledger, implied_fraction, read_ledger
+from sglogparse.ledger.model import FRACTION, Group
+from sglogparse.ledger.rank_equations import pools_of
 from sglogparse.ledger.readings import Rank
 
 #: Bytes an element of the KV cache, with the scale byte of sixteen four-bit elements.
@@ -195,7 +197,9 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
 
 def _fraction(launch: Launch) -> tuple[Interval | None, str | None]:
     """Return the fraction that the server computed with, and where it is from."""
-    facts = [one for one in read_ledger(launch).model.facts if one.variable == "mem_fraction_static"]
+    facts = [
+        one for one in read_ledger(launch).model.facts if one.variable in (FRACTION, "declared fraction")
+    ]
     if facts:
         return facts[0].interval, "declared" if facts[0].text.startswith("mem_") else "printed"
     implied = implied_fraction(launch)
