@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -55,6 +57,11 @@ _LARGE_GAP = 1
 #: Buffers of the custom all-reduce a rank, MiB: three of 8 (of 16 on ROCm), in
 #: distributed/device_communicators/custom_all_reduce.py, 0.4.0 and later.
 _ALL_REDUCE = "24 MiB a rank (48 on ROCm)"
+#: Arguments that can bear on the speed of decoding.
+_SPEED = (
+    r"backend|quantiz|dtype|cuda_graph|torch_compile|all_?reduce|speculative|overlap|deepep|_size$|max_running"
+    r"|deterministic|continuous_decode"
+)
 #: Throughput that differs by less is not worth a word.
 _FASTER = 0.1
 
@@ -270,10 +277,12 @@ def _same_fate(one: Side, two: Side, found: _Differences, speed: Throughput, fat
         words = "faster" if band.ratio > 1 else "slower"
         load = f"{band.least}-{band.most}" if band.most > band.least else f"{band.least}"
         because.append(
-            f"{two.run.letter} decodes {abs(band.ratio - 1) * 100:.0f} % {words} at {load} running requests "
+            f"{two.run.letter} decodes {abs(band.ratio - 1) * 100:.0f}% {words} at {load} running requests "
             f"(median {band.reference:.1f} against {band.other:.1f} tokens/s, "
             f"n={band.reference_lines} and {band.other_lines})"
         )
+        rows = [row for row in found.arguments if re.search(_SPEED, row.name) and _told(row)]
+        because += [f"that can bear on it: {_sentence(row, one, two)}" for row in rows[:3]]
     if fate == "unknown":
         return Verdict("unknown", said, tuple(because))
     tail = f"; {', '.join(differences)} differ" if differences else ""
@@ -335,6 +344,10 @@ def _value(interval: Interval, decimals: int = 3) -> str:
     return interval.text(decimals)
 
 
+_START = "the free memory at the start"
+_WEIGHTS = "the weights"
+
+
 class _Numbers(NamedTuple):
     """What enters the token budget of a run, GiB."""
 
@@ -361,7 +374,7 @@ def _budget(good: Side, bad: Side, found: _Differences) -> Verdict | None:
     """Explain a negative budget by exchanging its inputs for those of the good run, one by one."""
     a, b = good.run.letter, bad.run.letter
     lower, higher = _fraction(bad), _fraction(good)
-    there, here = _numbers(good), _numbers(bad)
+    here = _numbers(bad)
     smallest = fact_of(bad.facts, SMALLEST, inferred=True)
     if here is None or smallest is None:
         if lower and higher and lower.value.high < higher.value.low:
@@ -387,38 +400,68 @@ def _budget(good: Side, bad: Side, found: _Differences) -> Verdict | None:
     rest = _rest(here.total, here.weights, lower.value) if printed is None else printed.interval
     if rest.high >= 0:
         return None
-    alone: list[tuple[str, str, Interval]] = []
-    if higher and not _near(higher.value, lower.value):
-        names = f"{FRACTION} {higher.text} in {a}, {lower.text} in {b}"
-        alone.append((FRACTION, names, _rest(here.total, here.weights, higher.value)))
-    if there is not None:
-        pairs = (
-            ("the free memory at the start", there.total, here.total, there.total, here.weights),
-            ("the weights", there.weights, here.weights, here.total, there.weights),
-        )
-        for name, mine, other, total, weights in pairs:
-            names = f"{name}: {_value(mine, 2)} GiB in {a}, {_value(other, 2)} in {b}"
-            alone.append((name, names, _rest(total, weights, lower.value)))
-    alone = [one for one in alone if one[2].low > 0]
-    if not alone:
+    inputs = _inputs(good, bad, higher, lower)
+    enough = _enough(inputs, here, lower)
+    if not enough:
         return None
     gap = f"{b}'s budget is {_arithmetic(bad, lower, here, printed)}: no token fits"
-    text = f"explained by {alone[0][1]}; that alone makes {b} fail"
-    if len(alone) > 1:
-        text = f"explained by {' or '.join(name for name, _, _ in alone)}: each alone makes {b} fail"
     because = [gap]
-    if len(alone) > 1:
-        because += [names for _, names, _ in alone]
-    elif alone[0][0] == FRACTION and higher is not None:
-        because.append(f"with {a}'s {higher.text} it would be {_value(alone[0][2], 2)} GiB")
+    if len(enough) == 1 and len(enough[0]) == 1:
+        text = f"explained by {inputs[enough[0][0]].told}; that alone makes {b} fail"
+    elif len(enough[0]) == 1:
+        text = f"explained by {' or '.join(name for (name,) in enough)}: each alone makes {b} fail"
+        because += [inputs[name].told for (name,) in enough]
+    else:
+        text = f"explained by {' and '.join(enough[0])} together"
+        because += [inputs[name].told for name in enough[0]]
+    advice = f"start {b} with --mem-fraction-static of at least {smallest.text}"
+    if Fraction(smallest.text) >= 1:
+        advice = f"no --mem-fraction-static helps {b}: use more ranks, or a smaller model"
+    elif enough[0] == (FRACTION,) and higher is not None:
+        given = f"{_value(_rest(here.total, here.weights, higher.value), 2)} GiB"
+        because.append(f"with {a}'s {higher.text} it would be {given}")
+        advice += f"; {higher.text}, as {a}, gives {given}"
     if higher is not None and higher.fact is not None and higher.fact.inferred:
         because.insert(0, _implies(good, higher.fact))
-    advice = f"start {b} with --mem-fraction-static of at least {smallest.text}"
-    if smallest.high >= 1:
-        advice = f"no --mem-fraction-static helps {b}: use more ranks, or a smaller model"
-    elif alone[0][0] == FRACTION and higher is not None:
-        advice += f"; {higher.text}, as {a}, gives {_value(alone[0][2], 2)} GiB"
     return Verdict("explained", text, tuple(because), _excluded(good, bad, found, rest), advice=advice)
+
+
+class _Input(NamedTuple):
+    """What one of the inputs of the budget is in the good run, and how both runs have it, in words."""
+
+    good: Interval
+    told: str
+
+
+def _inputs(good: Side, bad: Side, higher: _Fraction | None, lower: _Fraction) -> dict[str, _Input]:
+    """Return the inputs of the budget that the good run's log tells."""
+    a, b = good.run.letter, bad.run.letter
+    out = {}
+    if higher is not None and not _near(higher.value, lower.value):
+        out[FRACTION] = _Input(higher.value, f"{FRACTION} {higher.text} in {a}, {lower.text} in {b}")
+    there, here = _numbers(good), _numbers(bad)
+    if there is not None and here is not None:
+        pairs = ((_START, there.total, here.total), (_WEIGHTS, there.weights, here.weights))
+        for name, mine, other in pairs:
+            told = f"{name}: {_value(mine, 2)} GiB in {a}, {_value(other, 2)} GiB in {b}"
+            out[name] = _Input(mine, told)
+    return out
+
+
+def _enough(inputs: dict[str, _Input], here: _Numbers, lower: _Fraction) -> list[tuple[str, ...]]:
+    """Return the smallest sets of the good run's inputs that make the bad run's budget positive."""
+    for size in range(1, len(inputs) + 1):
+        found = []
+        for names in combinations(inputs, size):
+            total, weights, fraction = (
+                inputs[name].good if name in names else own
+                for name, own in ((_START, here.total), (_WEIGHTS, here.weights), (FRACTION, lower.value))
+            )
+            if _rest(total, weights, fraction).low > 0:
+                found.append(names)
+        if found:
+            return found
+    return []
 
 
 def _advice_numbers(bad: Side, fraction: _Fraction, here: _Numbers) -> tuple[str, ...]:

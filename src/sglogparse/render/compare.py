@@ -388,7 +388,7 @@ def _pair(page: _Page, pair: Pair, label: str) -> None:
             page.put(
                 f"{label}decode at {load} running: {one} {band.reference:.1f} tokens/s "
                 f"(median of {band.reference_lines}), {two} {band.other:.1f} (median of {band.other_lines}), "
-                f"{(band.ratio - 1) * 100:+.0f} %"
+                f"{(band.ratio - 1) * 100:+.0f}%"
             )
     elif pair.verdict.kind in ("alike", "contradiction") or page.everything:
         page.gap()
