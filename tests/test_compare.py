@@ -321,7 +321,7 @@ def test_the_readme_shows_the_real_output(run, monkeypatch):
         ("good", "starting", "unknown", 3, "undecided: B does not show how its server fared"),
         ("good", "router", "incomparable", 3, "cannot be compared: the logs have no argument, step or number"),
         ("good", "empty", "incomparable", 3, "cannot be compared: B is an empty log"),
-        ("empty", "empty", "incomparable", 3, "cannot be compared: A and B is an empty log"),
+        ("empty", "empty", "incomparable", 3, "cannot be compared: both logs are empty"),
     ],
 )  # fmt: skip
 def test_the_verdict(pair, one, two, kind, code, text):
@@ -591,6 +591,34 @@ def test_surroundings_that_are_said_otherwise(tmp_path, monkeypatch):
     assert (row.reference_lines, row.other_lines) == ((2,), (2,))
     assert (verdict(found).kind, found.exit_code) == ("alike", 0)
     assert found.pairs[0].divergence.why == "other step"
+
+
+def test_many_different_lines_of_one_kind_are_compared_up_to_a_limit_that_is_told(tmp_path, monkeypatch):
+    many = [
+        f"[2026-03-02 08:00:01] Attention backend not specified. Use b{number} backend by default."
+        for number in range(300)
+    ]
+    found = compared(tmp_path, monkeypatch, [*many, *healthy()], healthy())
+    assert found.runs[0].notes[-1] == "of attention the first 100 different lines are compared"
+    text = render_text(found, 80)
+    assert text.count("\n") < 60
+    assert "more lines of A: --all" in text
+
+
+def test_other_contexts_cannot_be_equal_starts(tmp_path, monkeypatch):
+    def served(length):
+        line = (
+            f"max_total_num_tokens=408027, chunked_prefill_size=8192, max_prefill_tokens=16384, "
+            f"max_running_requests=2048, context_len={length}, available_gpu_mem=9.20 GB"
+        )
+        start = [*head(arguments()), *weights(), *pools(), *graphs(), *ranked(46, line), *READY]
+        return start if length == 32768 else start[1:]
+
+    found = verdict(compared(tmp_path, monkeypatch, served(32768), served(8192)))
+    assert (found.kind, found.text) == (
+        "contradiction",
+        "A and B cannot have been started equally: the context is 32768 in A (A:19), 8192 in B (B:18)",
+    )
 
 
 # ------------------------------------------------------------------ throughput

@@ -23,6 +23,8 @@ from sglogparse._comparison import (
     AFTER_POOLS,
     AFTER_WEIGHTS,
     BUDGET,
+    CAPACITY,
+    CONTEXT,
     FORMULA_AVAIL,
     FORMULA_TOTAL,
     FRACTION,
@@ -30,6 +32,7 @@ from sglogparse._comparison import (
     KV,
     KV_TOKENS,
     LETTERS,
+    REQUESTS,
     SET_UP,
     SMALLEST,
     START,
@@ -59,7 +62,7 @@ from sglogparse._launches import NODE_ARGS, Launch, once, rank_key, read_launche
 from sglogparse._log import read_log
 from sglogparse._phases import START_PHASES, phases
 from sglogparse._report import Outcome
-from sglogparse._steps import divergence, environment
+from sglogparse._steps import crowded, divergence, environment
 
 # ------------------------------------------------------------------ memory facts
 
@@ -72,13 +75,13 @@ _PRINTED = (
     ("memory_pool_end", "avail_mem", AFTER_POOLS, "GiB", 0),
     ("graph_capture_end", "mem_usage", GRAPHS, "GiB", 0),
     ("graph_capture_end", "avail_mem", AFTER_CAPTURE, "GiB", -1),
-    ("capacity", "max_total_num_tokens", "capacity", "tokens", 0),
-    ("capacity", "max_running_requests", "max running requests", "requests", 0),
-    ("capacity", "context_len", "context", "tokens", 0),
+    ("capacity", "max_total_num_tokens", CAPACITY, "tokens", 0),
+    ("capacity", "max_running_requests", REQUESTS, "requests", 0),
+    ("capacity", "context_len", CONTEXT, "tokens", 0),
 )
 _ORDER = (
     SET_UP, START, WEIGHTS, AFTER_WEIGHTS, STATE, KV, KV_TOKENS, AFTER_POOLS, GRAPHS, AFTER_CAPTURE,
-    "capacity", "max running requests", "context",
+    CAPACITY, REQUESTS, CONTEXT,
 )  # fmt: skip
 #: A number that memory can have: no exponent, no end of digits, no nan.
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
@@ -246,7 +249,11 @@ def _side(letter: str, path: str) -> Side:
             ranks=chief.ranks,
             version_window=chief.version_window,
             arguments_cut=None if launch.frames["server_args"].is_empty() else launch.args_cut,
-            notes=(*(note for file in diagnosis.files for note in file.notes), *diagnosis.limits),
+            notes=(
+                *(note for file in diagnosis.files for note in file.notes),
+                *diagnosis.limits,
+                *crowded(launch),
+            ),
         ),
         launch,
         memory_facts(launch),

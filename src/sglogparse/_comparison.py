@@ -79,6 +79,9 @@ KV_TOKENS = "KV tokens"
 AFTER_POOLS = "free after pools"
 GRAPHS = "graphs"
 AFTER_CAPTURE = "free after capture"
+CAPACITY = "capacity"
+REQUESTS = "max running requests"
+CONTEXT = "context"
 
 
 def fact_of(facts: Iterable[Fact], quantity: str, *, inferred: bool = False) -> Fact | None:

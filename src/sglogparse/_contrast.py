@@ -21,6 +21,7 @@ from typing import NamedTuple
 from sglogparse._comparison import (
     AFTER_POOLS,
     BUDGET,
+    CONTEXT,
     FORMULA_AVAIL,
     FORMULA_TOTAL,
     FRACTION,
@@ -99,8 +100,9 @@ def judge(
     """Return what the comparison of a run with its reference comes to."""
     found = _Differences(arguments, memory, surroundings, parted)
     if one.launch is None or two.launch is None:
-        empty = " and ".join(side.run.letter for side in (one, two) if side.launch is None)
-        return Verdict("incomparable", f"cannot be compared: {empty} is an empty log")
+        empty = [side.run.letter for side in (one, two) if side.launch is None]
+        said = f"{empty[0]} is an empty log" if len(empty) == 1 else "both logs are empty"
+        return Verdict("incomparable", f"cannot be compared: {said}")
     if one.launch.lines["text"].equals(two.launch.lines["text"]):
         return Verdict("equal", "equal: both have the same lines")
     if not _in_common(one, two, found):
@@ -223,7 +225,24 @@ def _contradictions(one: Side, two: Side) -> tuple[str, ...]:
         letters = f"{one.run.letter} and {two.run.letter}"
         told = f"{_told_by(one, mine)}, {_told_by(two, other)}"
         out.append(f"{letters} cannot have been started equally: {told}")
-    return tuple(out)
+    return (*out, *_other_context(one, two))
+
+
+def _other_context(one: Side, two: Side) -> tuple[str, ...]:
+    """Return what the printed lengths of the context say against two starts that are believed equal."""
+    mine, other = fact_of(one.facts, CONTEXT), fact_of(two.facts, CONTEXT)
+    if mine is None or other is None or mine.low == other.low or not _believed_equal(one, two):
+        return ()
+    launches = [side.launch for side in (one, two) if side.launch is not None]
+    declared = [launch.args["context_length"] for launch in launches if "context_length" in launch.args]
+    if len(declared) == 2 and declared[0] != declared[1]:
+        return ()
+    told = ", ".join(
+        f"{fact.text} in {side.run.letter} ({side.run.letter}:{fact.lines[0]})"
+        for side, fact in ((one, mine), (two, other))
+    )
+    letters = f"{one.run.letter} and {two.run.letter}"
+    return (f"{letters} cannot have been started equally: the context is {told}",)
 
 
 def _models(one: Side, two: Side) -> tuple[str, str] | None:
@@ -302,11 +321,20 @@ def _count(number: int, what: str, many: str = "") -> str:
 
 
 def _not_known(one: Side, two: Side, fates: tuple[str, ...]) -> Verdict:
-    lost = [side for side, fate in zip((one, two), fates, strict=True) if fate in ("starting", "unknown")]
+    lost = [
+        side.run.letter
+        for side, fate in zip((one, two), fates, strict=True)
+        if fate in ("starting", "unknown")
+    ]
+    text = (
+        f"{lost[0]} does not show how its server fared"
+        if len(lost) == 1
+        else "neither log shows how its server fared"
+    )
     told = "; ".join(f"{side.run.letter}: {side.run.headline}" for side in (one, two))
     return Verdict(
         "unknown",
-        f"undecided: {' and '.join(side.run.letter for side in lost)} does not show how its server fared",
+        f"undecided: {text}",
         (told,),
     )
 

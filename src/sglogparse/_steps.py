@@ -11,6 +11,7 @@ the progress of bars are no part of a step.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -174,6 +175,16 @@ def _steps_of(kind: str, frame: pl.DataFrame) -> list[Step]:
         }
         out.append(Step((kind, row["times"], texts), row["line"], rank_list(row["rank"]), spans))
     return out
+
+
+def crowded(launch: Launch) -> list[str]:
+    """Return of which events a launch prints more different lines than are compared, in words."""
+    counts = Counter(key[0] for key in steps(launch))
+    return [
+        f"of {kind.replace('_', ' ')} the first {_MOST} different lines are compared"
+        for kind, count in counts.items()
+        if count >= _MOST
+    ]
 
 
 _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]+)?\b|(?:/[^\s/'\",]+){2,}/?")
