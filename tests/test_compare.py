@@ -389,6 +389,13 @@ def test_other_models_are_said_and_never_the_whole_explanation(tmp_path, monkeyp
     assert found.because[0] == "the models differ: Qwen3-32B in A, Qwen3-235B in B"
 
 
+def test_other_weights_of_a_model_that_is_not_named_are_a_possibility(tmp_path, monkeypatch):
+    heavy = [*head(arguments()), *weights(avail="7.00", usage="72.10"), *dies(NOT_ENOUGH)]
+    found = verdict(compared(tmp_path, monkeypatch, healthy()[1:], heavy))
+    assert found.kind == "possible"
+    assert found.text.startswith("possible: the weights: 36.10 GiB in A, 72.10 GiB in B")
+
+
 def test_the_same_model_in_another_folder_is_the_same_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("good.log").write_text("\n".join(healthy()) + "\n")

@@ -114,9 +114,12 @@ def judge(
     if models is not None:
         told = f"the models differ: {models[0]} in {one.run.letter}, {models[1]} in {two.run.letter}"
         verdict = replace(verdict, because=(told, *verdict.because))
-        if verdict.kind == "explained" and not verdict.text.startswith(f"explained by {FRACTION}"):
-            text = f"possible: {verdict.text.removeprefix('explained by ')}"
-            verdict = replace(verdict, kind="possible", text=text)
+    other_weights = verdict.text.startswith(f"explained by {_WEIGHTS}") and not _same_model(one, two)
+    if verdict.kind == "explained" and (
+        other_weights or (models is not None and not verdict.text.startswith(f"explained by {FRACTION}"))
+    ):
+        text = f"possible: {verdict.text.removeprefix('explained by ')}"
+        verdict = replace(verdict, kind="possible", text=text)
     contradictions = _contradictions(one, two)
     if verdict.kind == "equal":  # what is odd in one is odd in both
         return replace(verdict, because=(*verdict.because, *contradictions))
@@ -247,11 +250,20 @@ def _other_context(one: Side, two: Side) -> tuple[str, ...]:
 
 def _models(one: Side, two: Side) -> tuple[str, str] | None:
     """Return the names of two models that differ; None where they are equal or one is not known."""
-    names = []
-    for side in (one, two):
-        path = side.launch.argument("model_path") if side.launch else None
-        names.append(PurePath(path).name or path if isinstance(path, str) else "")
-    return (names[0], names[1]) if all(names) and names[0].casefold() != names[1].casefold() else None
+    mine, other = _model(one), _model(two)
+    return (mine, other) if mine and other and not _same_model(one, two) else None
+
+
+def _same_model(one: Side, two: Side) -> bool:
+    """Tell whether both arguments name one model, in whatever folder."""
+    mine, other = _model(one), _model(two)
+    return bool(mine) and mine.casefold() == other.casefold()
+
+
+def _model(side: Side) -> str:
+    """Return the name of a model without its folders; empty where the log does not tell."""
+    path = side.launch.argument("model_path") if side.launch else None
+    return PurePath(path).name or path if isinstance(path, str) else ""
 
 
 def _told_by(side: Side, fraction: _Fraction) -> str:
