@@ -28,7 +28,18 @@ CRASHED = FIXTURES / "baseline_debug_nocar.log"
 GREP = FIXTURES / "baseline_debug_nocar_grep.log"
 CONTRADICTION = FIXTURES / "negative_budget_with_kv.log"
 USER_CASES = (CLEAN, CRASHED, GREP, CONTRADICTION)
-COMMANDS = ("diagnose", "memory", "timeline", "coverage", "frames", "export", "query", "explain", "rules")
+COMMANDS = (
+    "diagnose",
+    "memory",
+    "compare",
+    "timeline",
+    "coverage",
+    "frames",
+    "export",
+    "query",
+    "explain",
+    "rules",
+)
 
 #: A log that says nothing about how the server fared, and no fault either.
 SILENT = "[2026-02-27 12:49:58] A sentence that says nothing of the server\n"

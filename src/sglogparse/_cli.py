@@ -188,6 +188,42 @@ def timeline(
 
 
 @main.command()
+@click.argument("logs", metavar="GOOD BAD [MORE...]", nargs=-1, required=True, type=click.Path(path_type=str))
+@_text_or_json
+@click.option("--all", "everything", is_flag=True, help="Show every row; otherwise long lists are cut.")
+@_show_secrets
+def compare(logs: tuple[str, ...], output_format: str, everything: bool, show_secrets: bool) -> None:
+    """Say what differs between two runs or more, and whether that explains how they fared.
+
+    One file is one run, by the launch that `diagnose` judges it by; the first one is the reference, and one
+    of them can be -. Compared are arguments (declared, and inferred from memory), memory rank by rank, the
+    steps and durations of the start, what the server says of its surroundings, and decode throughput at like
+    loads. Free memory counts as alike up to 0.1 GiB or 0.5 %; durations never make two runs unequal.
+
+    \b
+    Exit codes: 0 no difference that matters
+                1 the runs differ in what became of them, or contradict one another
+                2 a log could not be read, or the call was wrong
+                3 cannot be compared: nothing in common, or a log does not show how its server fared
+    """
+    from sglogparse._compare import compare as compared
+    from sglogparse._comparison import LETTERS
+    from sglogparse.render.compare import render_json, render_text
+
+    if not 2 <= len(logs) <= len(LETTERS):
+        raise click.UsageError(f"name 2 to {len(LETTERS)} logs, the reference first")
+    if logs.count("-") > 1:
+        raise click.UsageError("standard input can be one of the logs only")
+    found = compared(logs)
+    if output_format == "json":
+        _print(render_json(found, show_secrets=show_secrets))
+    else:
+        width = min(_width(), 120)
+        _print(render_text(found, width, _colour(), everything=everything, show_secrets=show_secrets))
+    sys.exit(found.exit_code)
+
+
+@main.command()
 @click.argument("logs", metavar="[LOG...]", nargs=-1, type=click.Path(path_type=str))
 @click.option(
     "--describe", metavar="FRAME", help="Print the columns of a frame with their types and meaning."
