@@ -15,7 +15,7 @@ import datetime as dt
 import json
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -78,6 +78,8 @@ class Launch:
     args_cut: bool
     #: what was derived of the launch once (rules share it), by the function that derives it
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    #: the launch before it in the same file: another try, perhaps
+    previous: Launch | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def first_line(self) -> int:
@@ -123,9 +125,10 @@ class Launch:
         event = next(one for one in compiled_plan().events if one.name == kind)
         rows = printed(self.records, event, [self.row(line) for line in numbers])
         out = []
-        for row in rows.iter_rows(named=True):
-            place = row.pop("row")
-            out.append({**row, "line": self.lines["line"][place], "rank": self.lines["rank"][place]})
+        told = self.lines.select("line", "rank")[[row["row"] for row in rows]]
+        for row, (line, rank) in zip(rows, told.iter_rows(), strict=True):
+            del row["row"]
+            out.append({**row, "line": line, "rank": rank})
         return out
 
     @cached_property
@@ -325,15 +328,17 @@ def _split(log: Log | Part) -> list[Launch]:
         return [_launch(log.files[edges[0][0]].path, log.lines, log.records, log.frames)]
     cuts = {name: _cuts(frame, keys) for name, frame in log.frames.found.items()}
     rows = _cuts(log.lines, keys)
-    return [
-        _launch(
+    launches: list[Launch] = []
+    for number, (file, _) in enumerate(edges):
+        launch = _launch(
             log.files[file].path,
             log.lines[rows[number] : rows[number + 1]],
             log.records[rows[number] : rows[number + 1]],
             log.frames.cut({name: (cut[number], cut[number + 1]) for name, cut in cuts.items()}),
         )
-        for number, (file, _) in enumerate(edges)
-    ]
+        again = number > 0 and edges[number - 1][0] == file
+        launches.append(replace(launch, previous=launches[-1]) if again else launch)
+    return launches
 
 
 def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
