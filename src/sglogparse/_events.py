@@ -252,12 +252,13 @@ def _typed(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:
 
 def printed(records: pl.DataFrame, event: EventPlan, rows: Iterable[int]) -> list[dict[str, Any]]:
     """Return the fields of an event's rows as text, digit for digit: what was printed, not what it means."""
-    left = pl.DataFrame({"row": list(rows)}, schema={"row": pl.UInt32})
-    left = left.with_columns(records["message"].gather(left["row"]).alias("message"))
-    if left.height <= _FEW:
+    numbers = list(rows)
+    messages = records["message"].gather(numbers)
+    if len(numbers) <= _FEW:
         absent = dict.fromkeys(event.fields)
-        read = ((row, _texts(message, event)) for row, message in left.iter_rows())
+        read = zip(numbers, (_texts(message, event) for message in messages), strict=True)
         return [{"row": row, **absent, **texts} for row, texts in read if texts is not None]
+    left = pl.DataFrame({"row": numbers, "message": messages}, schema_overrides={"row": pl.UInt32})
     text_event = replace(event, fields=dict.fromkeys(event.fields, "str"))
     found, _ = _taken(left, text_event)
     schema = {"row": pl.UInt32, **dict.fromkeys(event.fields, pl.String)}

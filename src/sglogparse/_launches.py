@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,10 @@ STANDS = {
     "ready": "after it was ready",
     "serving": "while serving",
 }
+
+
+#: Numbers that a machine can have: up to 2^60, which is more than the bytes of any memory.
+_POSSIBLE = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,30})?(?:e[+-]?[0-9])?")
 
 
 @dataclass(frozen=True)
@@ -120,14 +125,19 @@ class Launch:
         )
 
     def printed(self, kind: str, lines: Iterable[int]) -> list[dict[str, Any]]:
-        """Return the fields of an event's lines digit for digit, with `line` and `rank`."""
+        """Return the fields of an event's lines digit for digit, with `line` and `rank`.
+
+        A number that nothing on a machine can have (nan, inf, 1e308, a thousand digits) is absent.
+        """
         numbers = sorted(set(lines))
         event = next(one for one in compiled_plan().events if one.name == kind)
         rows = printed(self.records, event, [self.row(line) for line in numbers])
         out = []
-        told = self.lines.select("line", "rank")[[row["row"] for row in rows]]
-        for row, (line, rank) in zip(rows, told.iter_rows(), strict=True):
-            del row["row"]
+        places = [row.pop("row") for row in rows]
+        told = [self.lines[column].gather(places) for column in ("line", "rank")]
+        numeric = [name for name, kind in event.fields.items() if kind in ("int", "float")]
+        for row, line, rank in zip(rows, *told, strict=True):
+            row |= {name: None for name in numeric if row[name] and not _POSSIBLE.fullmatch(row[name])}
             out.append({**row, "line": line, "rank": rank})
         return out
 

@@ -343,10 +343,13 @@ def _declared(model: Model, launch: Launch, fraction: Variable) -> None:
     known = any(fact.variable == fraction for fact in model.facts)
     if known or lines.is_empty() or isinstance(given, bool) or not isinstance(given, float | int):
         return
+    if not 0 <= given <= 1:
+        return  # no server starts with that
     if not launch.frames["mem_fraction_adjusted"].is_empty():
         row = launch.printed("mem_fraction_adjusted", launch.frames["mem_fraction_adjusted"]["line"])[0]
         text = f"mem_fraction_static={row['fraction']}"
-        model.facts.append(Fact(fraction, Interval.printed(row["fraction"]), row["line"], text))
+        if row["fraction"]:
+            model.facts.append(Fact(fraction, Interval.printed(row["fraction"]), row["line"], text))
     elif not _hidden_factor(launch):
         model.given(fraction, repr(given), int(lines[0]), f"mem_fraction_static={given!r}")
 
@@ -404,7 +407,11 @@ def _printed_budget(model: Model, launch: Launch, group: Group) -> None:
     rows = launch.frames["kv_budget"]
     for row in launch.printed("kv_budget", rows["line"]) if not rows.is_empty() else ():
         speaks = ranks.get(row["rank"])
-        if speaks and not (speaks.target.pool_end and speaks.target.pool_end.line < row["line"]):
+        if (
+            row["rest"]
+            and speaks
+            and not (speaks.target.pool_end and speaks.target.pool_end.line < row["line"])
+        ):
             model.facts.append(
                 Fact(rest, Interval.printed(row["rest"]), row["line"], f"KV budget {row['rest']} GB")
             )

@@ -9,7 +9,6 @@ behind them. Pools behind the first "Memory pool end" are the draft's. All sizes
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -234,25 +233,16 @@ def _numbers(row: dict[str, Any], *columns: str) -> Iterator[Number]:
             yield number
 
 
-#: Numbers that memory can have: nan, inf and what is larger than any device (in bytes) are no readings.
-_POSSIBLE = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,30})?(?:e[+-]?[0-9])?")
-
-
-def _text(row: dict[str, Any], column: str) -> str | None:
-    text = row.get(column)
-    return text if text is not None and _POSSIBLE.fullmatch(text) else None
-
-
 def _number(name: str, row: dict[str, Any], column: str) -> Number | None:
-    text = _text(row, column)
+    text = row.get(column)
     return None if text is None else Number(name, text, row["line"], Interval.printed(text))
 
 
 def _whole(column: str, row: dict[str, Any]) -> Number | None:
-    text = _text(row, column)
+    text = row.get(column)
     return None if text is None else Number(column, text, row["line"], Interval.exactly(text))
 
 
 def _int(row: dict[str, Any], column: str) -> int | None:
-    text = _text(row, column)
-    return None if text is None or not text.lstrip("-").isdigit() else int(text)
+    text = row.get(column)
+    return None if text is None else int(text)

@@ -20,6 +20,8 @@ from sglogparse.rules.rank_budget_differs import rank_budget_differs
 _MOST_LINES = 8
 #: Contradictions that are told apart from each other; the rest are counted.
 _MOST_KINDS = 4
+#: As long as there are no more contradictions than this, all numbers are solved again without the odd one.
+_FEW = 4
 _FRACTION = "mem_fraction_static"
 
 
@@ -51,20 +53,23 @@ def contradictory_numbers(launch: Launch) -> Iterator[Finding]:
     ledger = read_ledger(launch)
     if not ledger.conflicts:
         return
-    kinds: dict[object, list[_Told]] = {}
+    kinds: dict[tuple[str, ...], list[Conflict]] = {}
     for conflict in _news(launch, ledger.conflicts):
-        told = _tell(ledger, conflict)
-        kinds.setdefault(told.kind, []).append(told)
+        kinds.setdefault(_kind(conflict), []).append(conflict)
     unsaid = len(kinds) - _MOST_KINDS
     for place, alike in enumerate(list(kinds.values())[:_MOST_KINDS]):
-        yield _finding(launch, alike, unsaid if place == 0 else 0)
+        yield _finding(launch, _tell(ledger, alike[0]), len(alike) - 1, unsaid if place == 0 else 0)
+
+
+def _kind(conflict: Conflict) -> tuple[str, ...]:
+    """Return what contradictions of one kind share: the equations, and what is left out."""
+    return (*sorted(_names(conflict)), _place(_odd(conflict.facts).variable)[0])
 
 
 @dataclass(frozen=True)
 class _Told:
     """A contradiction in words."""
 
-    kind: tuple[str, ...]
     sentence: str
     lines: tuple[int, ...]
     fix: str
@@ -73,13 +78,12 @@ class _Told:
 _FIX = "find out which start each of these lines is from; conclude nothing from them together"
 
 
-def _finding(launch: Launch, alike: Sequence[_Told], other_kinds: int) -> Finding:
-    first = alike[0]
+def _finding(launch: Launch, first: _Told, more: int, other_kinds: int) -> Finding:
     notes = []
     if len(first.lines) > _MOST_LINES:
         notes.append(f"{len(first.lines) - _MOST_LINES} more lines belong to it")
-    if len(alike) > 1:
-        notes.append(f"{len(alike) - 1} more of this kind")
+    if more:
+        notes.append(f"{more} more of this kind")
     if other_kinds > 0:
         notes.append(f"{other_kinds} more contradictions of other kinds")
     shown = launch.evidences(first.lines[-_MOST_LINES:])
@@ -114,17 +118,16 @@ def _tell(ledger: Ledger, conflict: Conflict) -> _Told:
     odd = _odd(conflict.facts)
     rest = [fact for fact in conflict.facts if fact is not odd]
     implied = _implied(ledger, conflict, rest, odd.variable)
-    kind = tuple(sorted({equation.name for equation in conflict.equations}))
     told = next((words for form in _FORMS if (words := form(conflict, rest, odd, implied)) is not None), None)
     if told is None:
         said = "; ".join(f"line {fact.line}: {fact.text}" for fact in conflict.facts if fact.line is not None)
-        told = f"{said}, where {' and '.join(kind)}"
+        told = f"{said}, where {' and '.join(sorted(_names(conflict)))}"
     fix = _FIX
     if odd.variable == _FRACTION:
         fix = (
             "compare the arguments of this log with the command line of the process that wrote these numbers"
         )
-    return _Told((*kind, *map(str, _place(odd.variable)[:1])), told, _lines(conflict.facts), fix)
+    return _Told(told, _lines(conflict.facts), fix)
 
 
 def _odd(facts: Sequence[Fact]) -> Fact:
@@ -143,10 +146,17 @@ def _place(variable: Variable) -> tuple[str, ...]:
 
 def _implied(ledger: Ledger, conflict: Conflict, rest: list[Fact], variable: Variable) -> Interval | None:
     """Return what the other facts of a contradiction imply for a variable, where that excludes its line."""
-    system = System(rest, conflict.equations, ledger.model.whole)
-    found = None if system.conflicts else system.inferred(variable)
     odd = next(fact for fact in conflict.facts if fact.variable == variable and fact not in rest)
-    return found.interval if found and not found.interval.meets(odd.interval) else None
+    systems = [(rest, conflict.equations)]
+    if len(ledger.conflicts) <= _FEW:
+        # a contradiction needs one end of each number only; all facts together give both
+        others = [fact for fact in ledger.model.facts if fact != odd]
+        systems.insert(0, (others, tuple(ledger.model.equations)))
+    for facts, equations in systems:
+        found = System(facts, equations, ledger.model.whole).inferred(variable)
+        if found is not None and not found.interval.meets(odd.interval):
+            return found.interval
+    return None
 
 
 def _names(conflict: Conflict) -> set[str]:
@@ -273,6 +283,9 @@ def _any(conflict: Conflict, rest: list[Fact], odd: Fact, implied: Interval | No
     if implied is None:
         return None
     others = ", ".join(f"{fact.text} (line {fact.line})" for fact in rest if fact.line is not None)
+    if not others:
+        assumed = " and ".join(fact.text for fact in rest)
+        return f"line {odd.line} says {odd.text}, but {assumed}"
     return f"{others} imply {_what(odd)} {_within(implied, 3)}, but line {odd.line} says {odd.text}"
 
 

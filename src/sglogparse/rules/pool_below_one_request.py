@@ -16,6 +16,9 @@ from sglogparse.ledger.window import fraction_in_force, token_bytes, total_memor
 #: Models are often served with less than their context, on purpose; a pool below this share of it is an
 #: accident.
 _ACCIDENT = Fraction(10, 100)
+#: The whole context of a model is rarely used: a pool that holds most of it is worth no word, unless somebody
+#: asked for that context.
+_MOST_OF_IT = Fraction(1, 2)
 #: A fraction above this leaves too little for graphs and activations to be advised.
 _MOST = Fraction(95, 100)
 
@@ -34,8 +37,9 @@ def pool_below_one_request(launch: Launch) -> Iterator[Finding]:
         The line with both numbers.
 
     Does not match:
-        Pools that hold one request of the whole context, and logs that tell only one of both numbers. It is
-        information, unless the pool holds less than a tenth of the context.
+        Pools that hold one request of the whole context, or half of it where the context is the model's and
+        not one that was asked for. Logs that tell only one of both numbers. It is information, unless the
+        pool holds less than a tenth of the context.
 
     What to do:
         Say what is meant with --context-length, or make room: a larger --mem-fraction-static, a quantised KV
@@ -46,7 +50,9 @@ def pool_below_one_request(launch: Launch) -> Iterator[Finding]:
         for rank in read_ledger(launch).ranks
         for tokens, context in _sizes(launch, rank)
     ]
-    small = [one for one in found if 0 < one[1].interval.low < one[2]]
+    asked = launch.argument("context_length") is not None
+    enough = Fraction(1) if asked else _MOST_OF_IT
+    small = [one for one in found if 0 < one[1].interval.low < enough * one[2]]
     if not small:
         return
     rank, tokens, context = min(small, key=lambda one: one[1].interval.low)
