@@ -141,6 +141,12 @@ def test_the_budget_of_several_ranks_is_one_sentence(tmp_path):
     assert len(found.evidence) <= 8
 
 
+@pytest.mark.parametrize("times", [2, 3])
+def test_lines_that_are_logged_several_times_are_no_contradiction(tmp_path, times):
+    lines = [line for line in START for _ in range(times)]
+    assert [finding for code in LEDGER_CODES for finding in _found(tmp_path, lines, code)] == []
+
+
 def test_contradictions_that_other_rules_tell_are_not_told_twice(tmp_path):
     pools = [
         f"[2025-06-02 09:00:32 TP{rank}] KV Cache is allocated. #tokens: {tokens}, K size: {size} GB, V "
