@@ -105,7 +105,7 @@ def printed_budgets(launch: Launch) -> list[Printed]:
     out = []
     for row in launch.printed("profile_max_num_token", launch.frames["profile_max_num_token"]["line"]):
         text: dict[str, Any] = {name: value for name, value in row.items() if name not in ("line", "rank")}
-        if all(abs(float(value)) < _MOST for value in text.values()):
+        if all(value is not None and abs(float(value)) < _MOST for value in text.values()):
             out.append(Printed(row["line"], row["rank"], text))
     return out
 
@@ -170,7 +170,7 @@ def smallest_fraction(launch: Launch) -> Smallest | None:
     if budgets:
         best = budgets[0]
         return _smallest(best.text["avail"], best.text["total"], (best.line,))
-    known = pl.col("avail_mem").is_not_null()
+    known = pl.col("avail_mem").abs() < _MOST
     pools = launch.frames["kv_cache"].group_by("rank").agg(pl.col("line").min().alias("pool"))
     begin = launch.frames["load_weight_begin"].filter(known).unique("rank", keep="first", maintain_order=True)
     end = (
@@ -186,7 +186,7 @@ def smallest_fraction(launch: Launch) -> Smallest | None:
     if not begin.is_empty():
         before = launch.printed("load_weight_begin", [begin.sort("avail_mem", "line")["line"][0]])[0]
         return _smallest(left["avail_mem"], before["avail_mem"], (before["line"], left["line"]))
-    if left.get("mem_usage") is None:
+    if left.get("mem_usage") is None or left["avail_mem"] is None:
         return None
     avail, usage = left["avail_mem"], left["mem_usage"]
     whole = Interval.printed(avail) + Interval.printed(usage)
@@ -194,8 +194,10 @@ def smallest_fraction(launch: Launch) -> Smallest | None:
 
 
 def _smallest(
-    avail: str, total: str, lines: tuple[int, ...], whole: Interval | None = None
+    avail: str | None, total: str | None, lines: tuple[int, ...], whole: Interval | None = None
 ) -> Smallest | None:
+    if avail is None or total is None:
+        return None
     whole = whole or Interval.printed(total)
     if whole.low <= 0:
         return None

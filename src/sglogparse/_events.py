@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -250,11 +250,40 @@ def _typed(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:
     return columns
 
 
-def printed(records: pl.DataFrame, event: EventPlan, rows: Iterable[int]) -> pl.DataFrame:
+def printed(records: pl.DataFrame, event: EventPlan, rows: Iterable[int]) -> list[dict[str, Any]]:
     """Return the fields of an event's rows as text, digit for digit: what was printed, not what it means."""
-    left = pl.DataFrame({"row": list(rows)}, schema={"row": pl.UInt32})
-    left = left.with_columns(records["message"].gather(left["row"]).alias("message"))
+    numbers = list(rows)
+    messages = records["message"].gather(numbers)
+    if len(numbers) <= _FEW:
+        absent = dict.fromkeys(event.fields)
+        read = zip(numbers, (_texts(message, event) for message in messages), strict=True)
+        return [{"row": row, **absent, **texts} for row, texts in read if texts is not None]
+    left = pl.DataFrame({"row": numbers, "message": messages}, schema_overrides={"row": pl.UInt32})
     text_event = replace(event, fields=dict.fromkeys(event.fields, "str"))
     found, _ = _taken(left, text_event)
     schema = {"row": pl.UInt32, **dict.fromkeys(event.fields, pl.String)}
-    return pl.concat([pl.DataFrame(schema=schema), *found], how="diagonal").sort("row")
+    return pl.concat([pl.DataFrame(schema=schema), *found], how="diagonal").sort("row").to_dicts()
+
+
+def _texts(message: str, event: EventPlan) -> dict[str, str | None] | None:
+    """Read one message as an event's wordings do: for few lines, polars costs more than this."""
+    for wording in event.wordings:
+        if not message.startswith(wording.prefixes) or (
+            wording.rivals and message.startswith(wording.rivals)
+        ):
+            continue
+        read = (wording.pattern, wording.groups) if isinstance(wording, Fixed) else wording.shape(message)
+        match = re.match(read[0], message) if read else None
+        if read is None or match is None:
+            continue
+        texts: dict[str, str | None] = {}
+        extra = []
+        for group, field in read[1].items():
+            if field != "extra":
+                texts[field] = texts.get(field) if texts.get(field) is not None else match[group]
+            elif match[group] is not None:
+                extra.append((int(group.rpartition("__")[2]), match[group]))
+        if "extra" in read[1].values():
+            texts["extra"] = ", ".join(text for _, text in sorted(extra)) or None
+        return texts
+    return None

@@ -36,9 +36,10 @@ class Interval:
         True
         """
         mantissa, _, exponent = text.lower().partition("e")
-        decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
-        half = Fraction(1, 2) * Fraction(10) ** -decimals
-        return cls(Fraction(text) - half, Fraction(text) + half)
+        whole, _, rest = mantissa.partition(".")
+        twice, decimals = 2 * int(whole + rest), len(rest) - int(exponent or 0)
+        up, down = 10 ** max(-decimals, 0), 2 * 10 ** max(decimals, 0)
+        return cls(Fraction((twice - 1) * up, down), Fraction((twice + 1) * up, down))
 
     def in_bytes(self, unit: int) -> Interval:
         """Return a size that was printed in a unit of so many bytes, in bytes.

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -64,6 +65,10 @@ STANDS = {
 }
 
 
+#: Numbers that a machine can have: up to 2^60, which is more than the bytes of any memory.
+_POSSIBLE = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,30})?(?:e[+-]?[0-9])?")
+
+
 @dataclass(frozen=True)
 class Launch:
     """One start of a server: its lines, frames, arguments and phases."""
@@ -78,6 +83,8 @@ class Launch:
     args_cut: bool
     #: what was derived of the launch once (rules share it), by the function that derives it
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    #: the launch before it in the same file: another try, perhaps
+    previous: Launch | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def first_line(self) -> int:
@@ -118,14 +125,20 @@ class Launch:
         )
 
     def printed(self, kind: str, lines: Iterable[int]) -> list[dict[str, Any]]:
-        """Return the fields of an event's lines digit for digit, with `line` and `rank`."""
+        """Return the fields of an event's lines digit for digit, with `line` and `rank`.
+
+        A number that nothing on a machine can have (nan, inf, 1e308, a thousand digits) is absent.
+        """
         numbers = sorted(set(lines))
         event = next(one for one in compiled_plan().events if one.name == kind)
         rows = printed(self.records, event, [self.row(line) for line in numbers])
         out = []
-        for row in rows.iter_rows(named=True):
-            place = row.pop("row")
-            out.append({**row, "line": self.lines["line"][place], "rank": self.lines["rank"][place]})
+        places = [row.pop("row") for row in rows]
+        told = [self.lines[column].gather(places) for column in ("line", "rank")]
+        numeric = [name for name, kind in event.fields.items() if kind in ("int", "float")]
+        for row, line, rank in zip(rows, *told, strict=True):
+            row |= {name: None for name in numeric if row[name] and not _POSSIBLE.fullmatch(row[name])}
+            out.append({**row, "line": line, "rank": rank})
         return out
 
     @cached_property
@@ -325,15 +338,17 @@ def _split(log: Log | Part) -> list[Launch]:
         return [_launch(log.files[edges[0][0]].path, log.lines, log.records, log.frames)]
     cuts = {name: _cuts(frame, keys) for name, frame in log.frames.found.items()}
     rows = _cuts(log.lines, keys)
-    return [
-        _launch(
+    launches: list[Launch] = []
+    for number, (file, _) in enumerate(edges):
+        launch = _launch(
             log.files[file].path,
             log.lines[rows[number] : rows[number + 1]],
             log.records[rows[number] : rows[number + 1]],
             log.frames.cut({name: (cut[number], cut[number + 1]) for name, cut in cuts.items()}),
         )
-        for number, (file, _) in enumerate(edges)
-    ]
+        again = number > 0 and edges[number - 1][0] == file
+        launches.append(replace(launch, previous=launches[-1]) if again else launch)
+    return launches
 
 
 def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:

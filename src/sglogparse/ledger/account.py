@@ -108,6 +108,7 @@ def read_host_pools(launch: Launch) -> tuple[HostPool, ...]:
             Interval.printed(row["host_size"]).in_bytes(HOST_GB),
         )
         for row in launch.printed("hicache_host_pool", lines)
+        if row["host_size"] is not None
     )
 
 

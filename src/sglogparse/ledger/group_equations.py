@@ -109,7 +109,7 @@ def _taken(model: Model, launch: Launch, group: Group, taken: Variable) -> None:
         return
     ranks = {rank.name for rank in group.ranks}
     for row in launch.printed("kv_reserve", kept):
-        if row["rank"] in ranks:
+        if row["kept_back"] is not None and row["rank"] in ranks:
             text = f"kept back {row['kept_back']} GB"
             model.facts.append(Fact(taken, Interval.printed(row["kept_back"]), row["line"], text))
 
@@ -210,7 +210,7 @@ def _ties(model: Model, group: Group) -> None:
         for place, pool in pools:
             for part, number in enumerate(pool.parts):
                 every = (f"{number.name} of every rank", group.name, rank.pp, place, len(pools))
-                name = f"{number.name} is the same on all ranks with the same layers"
+                name = f"{number.name} is the same on every rank"
                 model.equal(name, ("pool part", rank.name, 0, place, part), every, _FREE)
             if pool.what == "state pool" and pool.tokens is not None:
                 states = ("states of every rank", group.name, rank.pp)
@@ -225,6 +225,8 @@ def _declared(model: Model, launch: Launch) -> None:
     known = any(fact.variable == "declared fraction" for fact in model.facts)
     if known or lines.is_empty() or isinstance(given, bool) or not isinstance(given, float | int):
         return
+    if not 0 <= given <= 1:
+        return  # no server starts with that
     declared: Variable = "declared fraction"
     model.given(declared, repr(given), int(lines[0]), f"mem_fraction_static={given!r}")
     adjusted = launch.frames["mem_fraction_adjusted"]
@@ -233,6 +235,8 @@ def _declared(model: Model, launch: Launch) -> None:
             model.equal("the declared fraction is in force", declared, FRACTION, _SIZING)
         return
     for row in launch.printed("mem_fraction_adjusted", adjusted["line"]):
+        if row["fraction"] is None:
+            continue
         text = f"mem_fraction_static={row['fraction']}"
         model.facts.append(Fact(FRACTION, Interval.printed(row["fraction"]), row["line"], text))
     factor = (
@@ -308,7 +312,7 @@ def _printed_budget(model: Model, launch: Launch, group: Group) -> None:
         return
     for row in launch.printed("kv_budget", lines):
         rank = ranks.get(row["rank"])
-        if rank is not None and _profiles(rank, row["line"]):
+        if row["rest"] is not None and rank is not None and _profiles(rank, row["line"]):
             text = f"available memory for KV cache={row['rest']}"
             model.facts.append(Fact(rest, Interval.printed(row["rest"]), row["line"], text))
 

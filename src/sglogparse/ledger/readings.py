@@ -145,7 +145,21 @@ def read_ranks(launch: Launch) -> tuple[Rank, ...]:
     ):
         del rows[None]
     names = sorted(rows, key=lambda name: rank_key(name or ""))
-    return tuple(_rank(name, sorted(rows[name], key=lambda one: one[:2])) for name in names)
+    # two windows' pools can be alike; where there are none, a line that stands there twice is printed twice
+    twice = () if launch.frames["swa_pool"].is_empty() else ("kv_cache",)
+    return tuple(_rank(name, _once(sorted(rows[name], key=lambda one: one[:2]), twice)) for name in names)
+
+
+def _once(
+    rows: list[tuple[int, str, dict[str, Any]]], but: tuple[str, ...]
+) -> list[tuple[int, str, dict[str, Any]]]:
+    """Return the rows of a rank without those that only repeat the one before: lines logged twice."""
+    kept: list[tuple[int, str, dict[str, Any]]] = []
+    for line, kind, row in rows:
+        if kept and kind not in but and kept[-1][1] == kind and kept[-1][2] | {"line": line} == row:
+            continue
+        kept.append((line, kind, row))
+    return kept
 
 
 def _alone(launch: Launch, loads: int) -> bool:

@@ -27,6 +27,8 @@ _BITS = 40
 _ONE = 1 << _BITS
 #: A bound that moves by less than this is left as it is: a bound may be wider than it need be, never tighter.
 _STEP = 1 << 12
+#: Conflicts that are looked for: numbers with so many are not those of one launch, and support nothing.
+_MOST_CONFLICTS = 12
 #: How often one variable is narrowed at most.
 _PATIENCE = 64
 
@@ -106,19 +108,25 @@ class Linear:
             low, high = box.low.get(variable), box.high.get(variable)
             if factor < 0:
                 low, high = high, low
-            lows.append(low and Bound(low.value * factor, low.reason))
-            highs.append(high and Bound(high.value * factor, high.reason))
+            if factor != 1:
+                low = low and Bound(low.value * factor, low.reason)
+                high = high and Bound(high.value * factor, high.reason)
+            lows.append(low)
+            highs.append(high)
+        # where two terms are open, nothing follows from this side
+        open_below, open_above = lows.count(None), highs.count(None)
+        if open_below > 1 and open_above > 1:
+            return []
         out: list[Narrowed] = []
         for place, (variable, factor) in enumerate(self.terms.items()):
-            least, most = self._rest(lows, place), self._rest(highs, place)
+            least = self._rest(lows, place) if open_below < 2 else None
+            most = self._rest(highs, place) if open_above < 2 else None
             if factor > 0:
-                least, most = (
-                    most and Bound(-most.value, most.reason),
-                    least and Bound(-least.value, least.reason),
-                )
-            size = abs(factor)
-            low = least and Bound(least.value // size, least.reason)
-            high = most and Bound(-(-most.value // size), most.reason)
+                low = most and Bound(-most.value // factor, most.reason)
+                high = least and Bound(-(least.value // factor), least.reason)
+            else:
+                low = least and Bound(least.value // -factor, least.reason)
+                high = most and Bound(-(-most.value // -factor), most.reason)
             out.append((variable, low, high))
         return out
 
@@ -247,8 +255,9 @@ class System:
             for variable in equation.variables:
                 self._touching.setdefault(variable, []).append(number)
         self.conflicts: list[Conflict] = []
+        self._box = Box()
         kept = (1 << len(self._facts)) - 1
-        while True:
+        while len(self.conflicts) < _MOST_CONFLICTS:
             try:
                 self._box = self._propagate(kept)
                 return
@@ -276,18 +285,18 @@ class System:
         todo: deque[int] = deque()
         waiting: set[int] = set()
 
-        def take(variable: Variable, low: Bound | None, high: Bound | None) -> bool:
+        def take(variable: Variable, low: Bound | None, high: Bound | None, via: int = 0) -> bool:
             changed = False
             if variable in self._whole:
                 low = low and Bound(-(-low.value >> _BITS) << _BITS, low.reason)
                 high = high and Bound(high.value >> _BITS << _BITS, high.reason)
             old = box.low.get(variable)
             if low is not None and (old is None or low.value > old.value + _STEP):
-                box.low[variable] = low
+                box.low[variable] = Bound(low.value, low.reason | via)
                 changed = True
             old = box.high.get(variable)
             if high is not None and (old is None or high.value < old.value - _STEP):
-                box.high[variable] = high
+                box.high[variable] = Bound(high.value, high.reason | via)
                 changed = True
             if changed:
                 both = box.both(variable)
@@ -314,9 +323,7 @@ class System:
             waiting.discard(number)
             via = 1 << len(self._facts) + number
             for variable, low, high in self._equations[number].narrow(box):
-                low = low and Bound(low.value, low.reason | via)
-                high = high and Bound(high.value, high.reason | via)
-                if take(variable, low, high):
+                if take(variable, low, high, via):
                     wake(variable)
         return box
 
@@ -346,5 +353,5 @@ class System:
 
 
 def _outward(interval: Interval) -> tuple[int, int]:
-    low, high = interval.low * _ONE, interval.high * _ONE
-    return low.numerator // low.denominator, -(-high.numerator // high.denominator)
+    low, high = interval.low, interval.high
+    return (low.numerator << _BITS) // low.denominator, -((-high.numerator << _BITS) // high.denominator)

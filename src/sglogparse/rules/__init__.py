@@ -15,19 +15,26 @@ from dataclasses import dataclass
 
 from sglogparse._launches import Launch
 from sglogparse._report import Finding
+from sglogparse.rules.contradictory_numbers import contradictory_numbers
+from sglogparse.rules.foreign_process import foreign_process
 from sglogparse.rules.graph_capture_failed import graph_capture_failed
 from sglogparse.rules.health_check_failed import health_check_failed
 from sglogparse.rules.instrumentation import instrumentation
 from sglogparse.rules.kv_pool_full import kv_pool_full
 from sglogparse.rules.kv_transfer_failed import kv_transfer_failed
+from sglogparse.rules.memory_came_back import memory_came_back
+from sglogparse.rules.memory_left_unused import memory_left_unused
+from sglogparse.rules.narrow_fraction_window import narrow_fraction_window
 from sglogparse.rules.negative_budget_yet_allocated import negative_budget_yet_allocated
 from sglogparse.rules.negative_kv_budget import negative_kv_budget
 from sglogparse.rules.never_ready import never_ready
 from sglogparse.rules.not_enough_memory import not_enough_memory
+from sglogparse.rules.pool_below_one_request import pool_below_one_request
 from sglogparse.rules.printed_arithmetic import printed_arithmetic
 from sglogparse.rules.process_died import process_died
 from sglogparse.rules.rank_budget_differs import rank_budget_differs
 from sglogparse.rules.silent_ranks import silent_ranks
+from sglogparse.rules.unbalanced_ranks import unbalanced_ranks
 from sglogparse.rules.unexplained_failures import unexplained_failures
 from sglogparse.rules.watchdog_fired import watchdog_fired
 
@@ -62,6 +69,13 @@ RULES: tuple[Rule, ...] = (
     Rule("M003", rank_budget_differs, "0.1.0"),
     Rule("M004", not_enough_memory, "0.1.0"),
     Rule("M005", printed_arithmetic, "0.1.0"),
+    Rule("M006", contradictory_numbers, "0.3.0"),
+    Rule("M007", memory_came_back, "0.3.0"),
+    Rule("M008", foreign_process, "0.3.0"),
+    Rule("M009", unbalanced_ranks, "0.3.0"),
+    Rule("M010", narrow_fraction_window, "0.3.0"),
+    Rule("M011", memory_left_unused, "0.3.0"),
+    Rule("M012", pool_below_one_request, "0.3.0"),
     Rule("K001", kv_pool_full, "0.1.0"),
     Rule("G001", graph_capture_failed, "0.1.0"),
     Rule("P001", process_died, "0.1.0"),

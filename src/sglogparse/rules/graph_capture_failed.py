@@ -10,6 +10,7 @@ from sglogparse._echoes import Role
 from sglogparse._faults import faults
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+from sglogparse.ledger.window import lower_fraction
 
 _CAPTURE = re.compile(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed: ?(.*)")
 _FIXES = {
@@ -59,7 +60,8 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
         f"Graph capture failed{on_ranks(ranks)}: {reason}",
         launch.evidences([first.root_line]),
         cause=cause,
-        fix=_FIXES.get(
+        fix=(lower_fraction(launch) if cause == "memory.graph_capture" else None)
+        or _FIXES.get(
             cause, "look at the inner exception; the memory flags that the message advises will not help"
         ),
         ranks=rank_list(ranks),

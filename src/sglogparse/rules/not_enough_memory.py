@@ -6,16 +6,12 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-import polars as pl
-
 from sglogparse._budget import Smallest, printed_budgets, smallest_fraction
 from sglogparse._interval import Interval
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+from sglogparse.ledger.window import WHAT_ELSE, Try, hopeless, refusal, refusals, tries
 from sglogparse.rules.negative_kv_budget import raise_fraction
-
-_MESSAGE = r"Not enought? memory\. Please try to increase|leave no GPU memory for the KV cache"
-_GIVEN = re.compile(r"(?:mem_fraction_static=|--mem-fraction-static=)([0-9]*\.?[0-9]+)")
 
 
 def not_enough_memory(launch: Launch) -> Iterator[Finding]:
@@ -40,26 +36,27 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
         Start with a fraction above 1 - avail / total. Where that is not possible the finding says what else
         gives.
     """
-    found = launch.frames["traceback"].filter(pl.col("exceptions").list.join("\n").str.contains(_MESSAGE))
-    if found.is_empty():
+    said = refusal(launch)
+    if said is None:
         return
-    first = found.row(0, named=True)
-    line = first["exception_line"] or first["line"]
-    text = next(text for text in first["exceptions"] if re.search(_MESSAGE, text))
-    said = _GIVEN.search(text)
-    given = float(said[1]) if said else launch.argument("mem_fraction_static")
+    ranks = refusals(launch)["rank"]
+    given = float(said.said) if said.said else launch.argument("mem_fraction_static")
     shown = next((one for one in printed_budgets(launch) if int(one.text["max_tokens"]) <= 0), None)
-    smallest = smallest_fraction(launch) or _said_minimum(text)
+    smallest = smallest_fraction(launch) or _said_minimum(said.text)
+    between = tries(launch)
+    lost = between if between is not None and hopeless(between) else None
     yield Finding(
         Severity.ERROR,
         "The server ended because no memory was left for its KV cache"
-        + (f" with mem_fraction_static={said[1]}" if said else "")
-        + f"{on_ranks(found['rank'])}.{_advice(smallest, given)}",
-        launch.evidences([line, *(smallest.lines if smallest else ())]),
+        + (f" with mem_fraction_static={said.said}" if said.said else "")
+        + f"{on_ranks(ranks)}.{_advice(smallest, given, lost)}",
+        launch.evidences([said.line, *(smallest.lines if smallest else ())]),
         cause="memory.kv_budget",
-        fix=raise_fraction(smallest, shown, given),
-        ranks=rank_list(found["rank"]),
-        root=launch.evidence(line),
+        fix=f"no --mem-fraction-static helps: {WHAT_ELSE}"
+        if lost
+        else raise_fraction(smallest, shown, given),
+        ranks=rank_list(ranks),
+        root=launch.evidence(said.line),
         weight=2,
     )
 
@@ -74,8 +71,14 @@ def _said_minimum(text: str) -> Smallest | None:
     return None
 
 
-def _advice(smallest: Smallest | None, given: object) -> str:
+def _advice(smallest: Smallest | None, given: object, lost: tuple[Try, Try] | None) -> str:
     """Return what the server's own advice, to raise the fraction, is worth here."""
+    if lost is not None:
+        high = lost[1]
+        return (
+            f" Its advice cannot be followed: with {float(high.fraction):g} an earlier start ran out of "
+            f"memory (line {high.evidence.line})."
+        )
     if smallest is None:
         return ""
     if isinstance(given, float) and Fraction(given) > smallest.share.high:

@@ -11,6 +11,7 @@ from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
 from sglogparse._launches import STANDS, Launch, first_line, on_ranks, once, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
+from sglogparse.ledger.window import lower_fraction
 
 #: Exit codes without a fault, or which somebody asked for: SIGTERM, SIGINT.
 _HARMLESS = (0, -15, -2)
@@ -79,13 +80,15 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
     if echoes:
         notes.append(f"{echoes} echo{'es' if echoes > 1 else ''} of it")
     where = f" {STANDS[first.phase]}" if first.phase else ""
+    cause = cause_of(list(first.exceptions), first.phase)
     return Finding(
         Severity.ERROR,
         f"{first.process or 'The server'}{on_ranks([first.rank])} died{where}: {first.headline}"
         + (f" ({', '.join(notes)})" if notes else ""),
         launch.evidences([first.line, first.root_line]),
-        cause=cause_of(list(first.exceptions), first.phase),
+        cause=cause,
         phase=first.phase,
+        fix=lower_fraction(launch) if cause in ("memory.runtime", "memory.graph_capture") else None,
         ranks=rank_list([first.rank, *(fault.rank for fault in same)]),
         root=launch.evidence(first.root_line),
         weight=1,
