@@ -344,11 +344,9 @@ def test_printed_values_keep_their_digits():
         "[TP0] Decode batch. #running-req: 04, token usage: 0.50, b: 1, gen throughput (token/s): 61.20",
         "[TP0] Decode batch. #queue-req: -0, cuda graph: True, token usage: nan",
     )
-    frame = printed(records, EVENTS["decode_batch"], [1, 2])
-    assert frame.columns == ["row", *EVENTS["decode_batch"].fields]
-    found = [
-        {name: text for name, text in row.items() if text is not None} for row in frame.iter_rows(named=True)
-    ]
+    rows = printed(records, EVENTS["decode_batch"], [1, 2])
+    assert all(set(row) == {"row", *EVENTS["decode_batch"].fields} for row in rows)
+    found = [{name: text for name, text in row.items() if text is not None} for row in rows]
     assert found == [
         {"row": 1, "running_req": "04", "token_usage": "0.50", "extra": "b: 1", "gen_throughput": "61.20"},
         {
@@ -363,14 +361,12 @@ def test_printed_values_keep_their_digits():
 
 def test_printed_values_of_wordings_of_fixed_order():
     records = _records("Exit code: -9", "Init torch distributed ends. mem usage=0.30 GB", "Init torch end.")
-    assert printed(records, EVENTS["dist_init_end"], [1, 2]).rows(named=True)[0]["mem_usage"] == "0.30"
-    assert printed(records, EVENTS["process_exit"], [0]).rows(named=True)[0]["exit_code"] == "-9"
+    assert printed(records, EVENTS["dist_init_end"], [1, 2])[0]["mem_usage"] == "0.30"
+    assert printed(records, EVENTS["process_exit"], [0])[0]["exit_code"] == "-9"
 
 
 def test_printed_values_of_no_rows():
-    frame = printed(_records("x"), EVENTS["capacity"], [])
-    assert frame.rows() == []
-    assert frame.columns == ["row", *EVENTS["capacity"].fields]
+    assert printed(_records("x"), EVENTS["capacity"], []) == []
 
 
 # ------------------------------------------------------------------ another vocabulary

@@ -206,12 +206,14 @@ def _is_model(group: Group, word: str) -> bool:
 def _ties(model: Model, group: Group) -> None:
     """Add that ranks with the same layers allocate pools of the same size."""
     for rank in group.ranks:
-        pools = pools_of(rank.target)
-        for place, pool in pools:
-            for part, number in enumerate(pool.parts):
-                every = (f"{number.name} of every rank", group.name, rank.pp, place, len(pools))
-                name = f"{number.name} is the same on every rank"
-                model.equal(name, ("pool part", rank.name, 0, place, part), every, _FREE)
+        for which, worker in enumerate((rank.target, *rank.drafts)):
+            pools = pools_of(worker)
+            for place, pool in pools:
+                for part, number in enumerate(pool.parts):
+                    every = (f"{number.name} of every rank", group.name, rank.pp, which, place, len(pools))
+                    name = f"{number.name} is the same on every rank"
+                    model.equal(name, ("pool part", rank.name, which, place, part), every, _FREE)
+        for place, pool in pools_of(rank.target):
             if pool.what == "state pool" and pool.tokens is not None:
                 states = ("states of every rank", group.name, rank.pp)
                 model.equal(
@@ -221,30 +223,35 @@ def _ties(model: Model, group: Group) -> None:
 
 def _declared(model: Model, launch: Launch) -> None:
     """Add the mem_fraction_static that the arguments declare, where no release changes it out of sight."""
+    if any(fact.variable in ("declared fraction", FRACTION) for fact in model.facts):
+        return  # another group of ranks has added it
     given, lines = launch.argument("mem_fraction_static"), launch.frames["server_args"]["line"]
-    known = any(fact.variable == "declared fraction" for fact in model.facts)
-    if known or lines.is_empty() or isinstance(given, bool) or not isinstance(given, float | int):
-        return
-    if not 0 <= given <= 1:
-        return  # no server starts with that
     declared: Variable = "declared fraction"
-    model.given(declared, repr(given), int(lines[0]), f"mem_fraction_static={given!r}")
-    adjusted = launch.frames["mem_fraction_adjusted"]
+    told = isinstance(given, float | int) and not isinstance(given, bool) and not lines.is_empty()
+    if told:
+        model.given(declared, repr(given), int(lines[0]), f"mem_fraction_static={given!r}")
+    adjusted = launch.frames["mem_fraction_adjusted"]["line"]
     if adjusted.is_empty():
-        if not _hidden_factor(launch):
+        if told and not _hidden_factor(launch):
             model.equal("the declared fraction is in force", declared, FRACTION, _SIZING)
         return
-    for row in launch.printed("mem_fraction_adjusted", adjusted["line"]):
-        if row["fraction"] is None:
-            continue
-        text = f"mem_fraction_static={row['fraction']}"
-        model.facts.append(Fact(FRACTION, Interval.printed(row["fraction"]), row["line"], text))
-    factor = (
-        95 if before(launch, 0, 4, 5) else 90 if since(launch, 0, 4, 5) and before(launch, 0, 4, 9) else 0
-    )
-    if factor:
+    for row in launch.printed("mem_fraction_adjusted", adjusted):
+        if row["fraction"] is not None:
+            text = f"mem_fraction_static={row['fraction']}"
+            model.facts.append(Fact(FRACTION, Interval.printed(row["fraction"]), row["line"], text))
+    later = since(launch, 0, 4, 5) and before(launch, 0, 4, 9)
+    factor = 95 if before(launch, 0, 4, 5) else 90 if later else 0
+    if factor and told:
         name = f"a model that reads images gets 0.{factor} of the declared fraction"
         model.sum(name, {FRACTION: 100, declared: -factor}, "ModelRunner.__init__ (0.3.6 to 0.4.8)")
+
+
+def may_cap(launch: Launch) -> bool:
+    """Tell whether --max-total-tokens may hold the pools below the budget: a warning says it does not."""
+    return (
+        launch.argument("max_total_tokens") is not None
+        and launch.frames["max_total_tokens_capped"].is_empty()
+    )
 
 
 def _refused(model: Model, launch: Launch, group: Group) -> None:
@@ -428,7 +435,7 @@ _OTHER_FORMULAS = (
     ("post_capture_sizing", "the pools are sized after graph capture"),
 )
 #: Models whose pools hold more than the formula counts: the index keys of sparse attention.
-_SPARSE = re.compile(r"(?i)V3[._-]?2|V4|Dsa|NSA|glm-?5|Sparse")
+_SPARSE = re.compile(r"(?i)V3[._-]?2|Dsa|NSA|glm-?5")
 #: What a pool of sparse attention takes beyond its budget, as a share: index keys and scales (to 0.5.16).
 _INDEX_KEYS = Fraction(12, 100)
 #: Elements a token and layer of latent attention: kv_lora_rank + qk_rope_head_dim of all models that have it.
@@ -444,9 +451,8 @@ def _no_budget(launch: Launch, group: Group) -> str | None:
     for kind, why in _OTHER_FORMULAS:
         if not launch.frames[kind].is_empty():
             return why
-    models = [rank.target.load.model or "" for rank in group.ranks if rank.target.load]
-    if any(_SPARSE.search(one) for one in (*models, str(launch.argument("model_path")))):
-        return "the index keys of sparse attention take more than is budgeted for them"
+    if _is_model(group, "V4") or _is_model(group, "Sparse"):
+        return "the pools of this model have a formula of their own"
     if launch.argument("device") == "npu" and has_state_pools(launch):
         return "on an NPU the state pool is not budgeted as it is allocated"
     if launch.argument("enable_hisparse") is True or launch.argument("enable_kv_cache_sharding") is True:
@@ -500,7 +506,7 @@ def _spend_unprinted(model: Model, launch: Launch, group: Group) -> None:
     if not known or not ranks or len(stages) > 1 or launch.argument("speculative_algorithm"):
         return
     rest, left = ("rest", group.name), ("left over", group.name)
-    capped = launch.argument("max_total_tokens") is not None or not (model.infers or launch.args)
+    capped = may_cap(launch) or not (model.infers or launch.args)
     most = ANY if capped else _PAGES
     model.assume(left, -_PAGES, most, "the budget goes to the pool but for whole pages")
     every: Variable = ("unprinted pool of every rank", group.name)
@@ -548,7 +554,7 @@ def _bytes(model: Model, launch: Launch, group: Group) -> None:
     page = launch.argument("page_size")
     for rank in group.ranks:
         kv = _kv(rank)
-        if len(kv) != 1 or kv[0][1].tokens is None:
+        if len(kv) != 1 or kv[0][1].tokens is None or _sparse(launch, rank):
             continue
         place = kv[0][0]
         tokens, slots, size = (
@@ -574,7 +580,7 @@ def _profiled(model: Model, launch: Launch, group: Group) -> None:
     pages = page if isinstance(page, int) else 1 if launch.args else _LARGEST_PAGE
     stages = dict.fromkeys((rank.pp, tokens_of(launch, group, rank)) for rank in group.ranks)
     several = len(stages) > 1 or (launch.argument("pp_size") or 1) != 1
-    capped = launch.argument("max_total_tokens") is not None or not launch.args or several
+    capped = may_cap(launch) or not launch.args or several
     for stage, tokens in stages:
         unused: Variable = ("unused tokens", group.name, stage)
         model.assume(unused, 0, 1 << 40 if capped else pages - 1, "whole pages of max_tokens are allocated")
@@ -605,13 +611,14 @@ def _left_over(launch: Launch, rank: Rank, *, capped: bool) -> tuple[Fraction, F
     pools = [pool for _, pool in pools_of(rank.target)]
     kv = [pool for pool in pools if pool.what == "KV cache"]
     states = _size(pool for pool in pools if pool.what == "state pool")
+    sparse = _sparse(launch, rank)
     least = most = Fraction(0)
     reasons = ["whole pages"]
     for pool in kv:
         tokens = pool.tokens.interval.low if pool.tokens else Fraction(1000 * pages)
         slack = _size([pool]) * (pages + 1) / max(tokens, Fraction(1))
         least, most = least - slack, most + slack
-        if _may_be_sparse(pool, pages):
+        if sparse or _may_be_sparse(pool, pages):
             least -= _size([pool]) * _INDEX_KEYS
             reasons.append("the index keys of sparse attention")
     if states:
@@ -624,7 +631,7 @@ def _left_over(launch: Launch, rank: Rank, *, capped: bool) -> tuple[Fraction, F
     if len(kv) > 1:
         most += _size(kv) * _SPLIT
         reasons.append("the split into two pools")
-    if launch.argument("max_total_tokens") is not None or (capped and not known):
+    if may_cap(launch) or (capped and not known):
         most += ANY
         reasons.append("a cap by max_total_tokens")
     if launch.argument("speculative_algorithm") is not None or rank.drafts or (capped and not known):
@@ -645,6 +652,12 @@ def _one_state(pool: Pool) -> Fraction:
     """Return the GiB of one state, where the pool tells their number; else a twentieth of the pool."""
     count = pool.tokens.interval.low if pool.tokens else Fraction(20)
     return _size([pool]) / max(count, Fraction(1))
+
+
+def _sparse(launch: Launch, rank: Rank) -> bool:
+    """Tell whether a model is known for sparse attention, by its class or its path."""
+    model = rank.target.load.model if rank.target.load else None
+    return any(_SPARSE.search(one) for one in (model or "", str(launch.argument("model_path"))))
 
 
 def _may_be_sparse(pool: Pool, pages: int) -> bool:

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.equations import build
+from sglogparse.ledger.group_equations import may_cap
 from sglogparse.ledger.model import DRIFT, Group, Model, read_groups
 from sglogparse.ledger.readings import Rank, read_ranks
 from sglogparse.ledger.solver import Conflict, Inferred, System, Variable
@@ -59,7 +60,7 @@ def implied_fraction(launch: Launch) -> Inferred | None:
     """
     for drift in (Fraction(0), DRIFT):
         model, system = _solved(launch, read_ranks(launch), drift, infers=True)
-        if model.without or launch.argument("max_total_tokens") is not None:
+        if model.without or may_cap(launch):
             return None
         if not system.conflicts:
             found = system.inferred("mem_fraction_static")

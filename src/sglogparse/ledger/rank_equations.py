@@ -81,6 +81,7 @@ def _sizes(model: Model, launch: Launch, rank: Rank, number: int, worker: Worker
         for part, printed in enumerate(pool.parts):
             variable: Variable = ("pool part", rank.name, number, place, part)
             model.printed(variable, printed)
+            model.assume(variable, 0, ANY, "a pool is not negative")
             parts[variable] = -1
         model.printed(("pool tokens", rank.name, number, place), pool.tokens)
         if not parts:

@@ -274,7 +274,8 @@ def _pool_end(conflict: Conflict, rest: list[Fact], odd: Fact, implied: Interval
 
 def _same(conflict: Conflict, rest: list[Fact], odd: Fact, implied: Interval | None) -> str | None:
     """Tell numbers that are one number on all ranks, or on two lines, and differ."""
-    name = next((one for one in _names(conflict) if one in _ONE_NUMBER or one.endswith(_EVERY_RANK)), None)
+    names = sorted(_names(conflict))
+    name = next((one for one in names if one in _ONE_NUMBER or one.endswith(_EVERY_RANK)), None)
     printed = [fact for fact in rest if fact.line is not None]
     if name is None or not printed or implied is None:
         return None
