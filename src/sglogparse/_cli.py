@@ -364,7 +364,7 @@ def _table(table: pl.DataFrame) -> str:
 @click.argument("code")
 def explain(code: str) -> None:
     """Explain a rule, by its code or name, or a cause, by its id."""
-    from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
+    from sglogparse.causes import CAUSE_FIXES, CAUSE_TITLES
     from sglogparse.rules import RULES
 
     if code in CAUSE_TITLES:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
-from sglogparse._causes import cause_of
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
 from sglogparse._launches import STANDS, Launch, first_line, on_ranks, once, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
+from sglogparse.causes import Confidence, Decision
+from sglogparse.causes._evidence import advice, judged
 
 #: Exit codes without a fault, or which somebody asked for: SIGTERM, SIGINT.
 _HARMLESS = (0, -15, -2)
@@ -79,12 +81,16 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
     if echoes:
         notes.append(f"{echoes} echo{'es' if echoes > 1 else ''} of it")
     where = f" {STANDS[first.phase]}" if first.phase else ""
+    decided = judged(launch, first)
     return Finding(
         Severity.ERROR,
         f"{first.process or 'The server'}{on_ranks([first.rank])} died{where}: {first.headline}"
         + (f" ({', '.join(notes)})" if notes else ""),
         launch.evidences([first.line, first.root_line]),
-        cause=cause_of(list(first.exceptions), first.phase),
+        cause=decided.cause,
+        fix=advice(launch, decided.cause, first),
+        confidence=decided.confidence,
+        runner_up=decided.runner_up,
         phase=first.phase,
         ranks=rank_list([first.rank, *(fault.rank for fault in same)]),
         root=launch.evidence(first.root_line),
@@ -94,13 +100,17 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
 
 def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
     first = echoes[0]
-    cause = cause_of(list(first.exceptions), first.phase)
+    decided = judged(launch, first)
+    if decided.cause == "unknown":
+        decided = Decision("process.killed", Confidence("likely", "only echoes are in this log"), None)
     ranks = [fault.rank for fault in echoes]
     return Finding(
         Severity.ERROR,
         f"Only echoes of a fault are in this log: {first.headline} ({first.why}){on_ranks(ranks)}.",
         launch.evidences(fault.root_line for fault in echoes[:4]),
-        cause="process.killed" if cause == "unknown" else cause,
+        cause=decided.cause,
+        confidence=decided.confidence and replace(decided.confidence, word="likely"),
+        runner_up=decided.runner_up,
         fix="look for the first exception in the logs of the other ranks, nodes and processes",
         ranks=rank_list(ranks),
         root=launch.evidence(first.root_line),

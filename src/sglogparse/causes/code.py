@@ -1,0 +1,92 @@
+"""What is left: an exception in the server's own code."""
+
+from __future__ import annotations
+
+from sglogparse.causes._base import HINT, REST, Cause, Sign
+
+_KINDS = (
+    "AssertionError",
+    "KeyError",
+    "AttributeError",
+    "NameError",
+    "IndexError",
+    "TypeError",
+    "UnboundLocalError",
+    "ZeroDivisionError",
+    "RecursionError",
+    "StopIteration",
+    "UnicodeDecodeError",
+    "UnicodeEncodeError",
+    "OverflowError",
+    "NotImplementedError",
+    "InvalidStateError",
+    "FrozenInstanceError",
+    "ValidationError",
+    "DecodeError",
+    "PicklingError",
+    "UnpicklingError",
+    "InternalError",
+)
+
+CAUSES = (
+    Cause(
+        "code.assertion",
+        "exception in server code",
+        means="The server's code raised an exception that belongs to no other cause: most likely a bug, or a "
+        "state that it does not foresee.",
+        differs="An exception of the same kind while loading weights is model.weights_mismatch, in the "
+        "check of "
+        "the arguments config.invalid_argument, in a compiler kernel.jit_compile.",
+        signs=(
+            Sign(
+                HINT,
+                types=_KINDS[:9],
+                modules=("sglang/",),
+                phases=(
+                    "serving",
+                    "ready",
+                    "warm-up",
+                    "graph capture",
+                    "capacity known",
+                    "memory pools",
+                    "KV cache set-up",
+                    "set-up",
+                    "distributed set-up",
+                    "arguments",
+                ),
+            ),
+            Sign(REST + 10, types=_KINDS),
+            Sign(
+                REST + 10,
+                pattern=r"(?i)object has no attribute '|'NoneType' object|takes \w+ positional argument"
+                r"|missing [0-9]+ required positional|unhashable type|not subscriptable|is not iterable"
+                r"|list index out of range|referenced before assignment|is not defined$|should not happen"
+                r"|unexpected keyword argument",
+            ),
+            Sign(
+                REST,
+                types=("ValueError", "RuntimeError", "NotImplementedError", "Exception"),
+                modules=(
+                    "sglang/srt/managers/",
+                    "sglang/srt/mem_cache/",
+                    "sglang/srt/speculative/",
+                    "sglang/srt/model_executor/",
+                    "sglang/srt/constrained/",
+                    "sglang/srt/lora/",
+                    "sglang/srt/layers/",
+                    "sglang/srt/sampling/",
+                    "sglang/srt/observability",
+                    "sglang/srt/entrypoints/",
+                    "sglang/srt/models/",
+                    "sglang/srt/parser/",
+                    "sglang/srt/function_call",
+                    "sglang/srt/multimodal/",
+                    "sglang/srt/hardware_backend/",
+                    "sglang/srt/batch_overlap",
+                    "sglang/srt/eplb",
+                    "sglang/srt/utils",
+                ),
+            ),
+        ),
+    ),
+)
