@@ -92,9 +92,16 @@ def cause_by_id(name: str) -> Cause:
     return {cause.id: cause for cause in CAUSES}[name]
 
 
-def decide(clues: Clues) -> Decision:
-    """Return what the clues decide: the cause with the strongest sign, or `unknown`."""
-    return decide_among(CAUSES, clues)
+#: What ends no process.
+_HARMLESS = ("request.invalid", "perf.degraded")
+
+
+def decide(clues: Clues, *, ended: bool = False) -> Decision:
+    """Return what the clues decide: the cause with the strongest sign, or `unknown`.
+
+    With `ended` a process ended over it, which rules out what ends none.
+    """
+    return decide_among((one for one in CAUSES if not (ended and one.id in _HARMLESS)), clues)
 
 
 def cause_of(exceptions: list[str], phase: str | None) -> str:

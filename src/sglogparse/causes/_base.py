@@ -43,6 +43,8 @@ _BOILERPLATE = re.compile(
     r"|Search for `?cuda\w+'? in https|To execute this test|The stacktrace below"
 )
 _TYPE = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::|$)")
+#: How a line says of something that it failed, and with which exception.
+_REPORTED = re.compile(r"(?i)\bfailed with (?:an? )?(?:error|exception):? ?(.+)")
 #: Texts are looked at up to here; what a server quotes behind it (its arguments, a request) tells nothing.
 _MOST = 4000
 
@@ -193,6 +195,9 @@ def _texts(clues: Clues) -> Iterator[_Text]:
     for link, text in enumerate(clues.exceptions):
         yield _text(text, min(link, 2) * _LATER, above=False)
     for line in clues.above:
+        told = None if clues.exceptions else _REPORTED.search(line)
+        if told is not None:  # the exception of a fault whose own is cut off
+            yield _text(told[1], 2 * _LATER, above=False)
         yield _text(line, _ABOVE, above=True)
 
 

@@ -60,7 +60,7 @@ class FreeMemory(NamedTuple):
 
 def judged(launch: Launch, fault: Fault) -> Decision:
     """Return what is decided of a fault."""
-    return decide(clues_of(launch, fault))
+    return decide(clues_of(launch, fault), ended=True)
 
 
 def clues_of(launch: Launch, fault: Fault, *, phase: str | None = None) -> Clues:

@@ -28,6 +28,9 @@ _KINDS = (
     "InternalError",
 )
 
+#: Those that a sound program does not raise on purpose.
+_BUGS = _KINDS[:9]
+
 CAUSES = (
     Cause(
         "code.assertion",
@@ -40,7 +43,7 @@ CAUSES = (
         signs=(
             Sign(
                 HINT,
-                types=_KINDS[:9],
+                types=_BUGS,
                 modules=("sglang/",),
                 phases=(
                     "serving",
@@ -63,30 +66,7 @@ CAUSES = (
                 r"|list index out of range|referenced before assignment|is not defined$|should not happen"
                 r"|unexpected keyword argument",
             ),
-            Sign(
-                REST,
-                types=("ValueError", "RuntimeError", "NotImplementedError", "Exception"),
-                modules=(
-                    "sglang/srt/managers/",
-                    "sglang/srt/mem_cache/",
-                    "sglang/srt/speculative/",
-                    "sglang/srt/model_executor/",
-                    "sglang/srt/constrained/",
-                    "sglang/srt/lora/",
-                    "sglang/srt/layers/",
-                    "sglang/srt/sampling/",
-                    "sglang/srt/observability",
-                    "sglang/srt/entrypoints/",
-                    "sglang/srt/models/",
-                    "sglang/srt/parser/",
-                    "sglang/srt/function_call",
-                    "sglang/srt/multimodal/",
-                    "sglang/srt/hardware_backend/",
-                    "sglang/srt/batch_overlap",
-                    "sglang/srt/eplb",
-                    "sglang/srt/utils",
-                ),
-            ),
+            Sign(REST, pattern=r"^(?:\w+\.)*\w+(?:Error|Exception)\b", modules=("sglang/",)),
         ),
     ),
 )

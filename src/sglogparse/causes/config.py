@@ -93,6 +93,8 @@ CAUSES = (
                 modules=_CHECKS,
                 types=(
                     "ValueError",
+                    "RuntimeError",
+                    "NotImplementedError",
                     "AssertionError",
                     "ArgumentTypeError",
                     "KeyError",

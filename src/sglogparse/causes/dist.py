@@ -75,7 +75,10 @@ CAUSES = (
             Sign(NAMED, pattern=r"\bncclUnhandledCudaError\b|ncclCommInitRank"),
             Sign(TOLD, ("nccl error", "hccl error", "rccl error", "eccl error")),
             Sign(
-                TOLD, ("tcpstore", "rendezvous"), unless=("eaddrinuse", "address already in use", "watchdog")
+                TOLD,
+                ("tcpstore", "rendezvous"),
+                pattern=r"(?i)fail|time|error|refused|connect",
+                unless=("eaddrinuse", "address already in use", "watchdog"),
             ),
             Sign(
                 TOLD, pattern=r"(?i)software caused connection abort|no route to host|network is unreachable"

@@ -282,7 +282,6 @@ CAUSES = (
                     "level_zero",
                     "tma descriptor",
                     "cutensormapencode",
-                    "marlin",
                 ),
                 pattern=r"(?i)cublas|cudnn|cusolver|cufft|blas_status|miopen|launch|ai ?core|aclnn|HSA_"
                 r"|captur|CUDA|HIP|cutlass"

@@ -241,14 +241,14 @@ _HOST = Cause(
             unless=("out of resource", "required", "hardware limit", "not found", "shared_memory_size"),
             pattern=r"(?i)no space|too small|full|failed|unable|insufficient|not enough|resize|exhaust",
         ),
-        Sign(NAMED, types=("MemoryError",)),
+        Sign(NAMED, types=("MemoryError",), unless=("vram", "cuda", "hip ")),
         Sign(NAMED, ("[errno 12]",)),
         Sign(
             TOLD,
             ("host memory", "host pool", "pinned memory"),
             pattern=r"(?i)fail|insufficient|exceed|not enough",
         ),
-        Sign(TOLD, ("exit code -9", "exitcode=9", "sigkill")),
+        Sign(TOLD, ("exit code -9", "exitcode=9", "sigkill"), unless=("not reaped", "sent sigkill")),
     ),
     facts=(
         Fact(

@@ -31,7 +31,6 @@ _CONFIG = (
     "tokenizers/",
     "tiktoken",
     "sentencepiece",
-    "multimodal/",
     "jinja2/",
     "chat_template",
 )
@@ -66,7 +65,6 @@ CAUSES = (
                     "offlinemodeisenabled",
                     "can't load the configuration of",
                     "cannot find any model weights",
-                    "cannot find any of",
                     "no safetensors",
                     "couldn't connect to 'https://huggingface.co'",
                     "we couldn't connect to",
@@ -180,6 +178,13 @@ CAUSES = (
                 types=("KeyError",),
                 modules=("transformers/models/auto", "model_config.py", "hf_transformers"),
                 pattern=r"^KeyError: '[a-z0-9_-]+'$",
+            ),
+            Sign(
+                HINT + 10,
+                types=("KeyError",),
+                pattern=r"^KeyError: '[a-z0-9]+_[a-z0-9_]+'$",
+                modules=("managers/tokenizer_manager.py", "managers/tp_worker.py", "model_config.py"),
+                functions=("__init__", "from_server_args", "init_model_config"),
             ),
             Sign(
                 HINT + 10,
@@ -351,6 +356,12 @@ CAUSES = (
                 ),
             ),
             Sign(
+                HINT,
+                modules=("sglang/srt/model_loader/",),
+                types=("ValueError", "AssertionError", "RuntimeError", "KeyError", "IndexError", "TypeError"),
+                unless=("out of memory", "not supported", "unsupported", "connection", "timed out"),
+            ),
+            Sign(
                 TOLD,
                 modules=("layers/parameter.py", "model_loader/weight_utils.py", "safetensors/"),
                 types=(
@@ -412,6 +423,7 @@ CAUSES = (
                     "rope_parameters",
                     "unknown rope scaling",
                     "generation_config",
+                    "in the model's quantization config",
                     "preprocessor_config",
                     "hf_config",
                     "max_position_embeddings",

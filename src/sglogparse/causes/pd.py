@@ -53,8 +53,6 @@ CAUSES = (
                     "kvsender failed",
                     "kvreceiver",
                     "ascend_transfer",
-                    "mori",
-                    "staging",
                     "decode transfer",
                     "lost connection with prefill instance",
                     "lost connection with decode instance",

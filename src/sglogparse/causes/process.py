@@ -94,10 +94,10 @@ CAUSES = (
                 pattern=r"(?i)rank [0-9]+ scheduler (?:is dead|died)"
                 r"|Subprocess \S+ \(pid=[0-9]+\) (?:crashed|died)",
             ),
+            Sign(HINT, pattern=r"^EOFError:?\s*$"),
             Sign(
                 HINT,
                 types=(
-                    "EOFError",
                     "ActorDiedError",
                     "ChildProcessError",
                     "ProcessExitedException",

@@ -49,7 +49,7 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
     inner = next((text for text in first.exceptions if not _CAPTURE.search(text)), match[1].strip())
     reason = inner.partition("\n")[0] or "the reason is cut off"
     clues = clues_of(launch, first, phase="graph capture")
-    decided = decide(replace(clues, exceptions=(*clues.exceptions, match[1])))
+    decided = decide(replace(clues, exceptions=(*clues.exceptions, match[1])), ended=True)
     ranks = [fault.rank for fault, _ in found]
     yield Finding(
         Severity.ERROR,
