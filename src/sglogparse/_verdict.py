@@ -189,7 +189,8 @@ def _judge(launch: Launch) -> LaunchReport:
         cause = named[0] if named else "unknown" if doubt else "none"
     else:
         lost = outcome is Outcome.UNKNOWN and trouble(launch, grave=bool(launch.reached))
-        cause = "unknown" if lost else "none"
+        named = [one.cause for one in findings if one.cause and one.severity is not Severity.INFO]
+        cause = named[0] if named else "unknown" if lost else "none"
     decisive = fault or [one for one in findings if one.cause == cause and one.severity is not Severity.INFO]
     root = min((one.root for one in decisive if one.root), default=None)
     told = next((one.phase for one in fault if one.phase and one.root == root), None)

@@ -66,7 +66,7 @@ CAUSES = (
                 r"|list index out of range|referenced before assignment|is not defined$|should not happen"
                 r"|unexpected keyword argument",
             ),
-            Sign(REST, pattern=r"^(?:\w+\.)*\w+(?:Error|Exception)\b", modules=("sglang/",)),
+            Sign(REST, pattern=r"^(?:\w+\.)*\w*(?:Error|Exception)\b", modules=("sglang/",)),
         ),
     ),
 )

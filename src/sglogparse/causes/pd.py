@@ -165,8 +165,6 @@ CAUSES = (
                     "failed to register prefill",
                     "register to bootstrap",
                     "registered to bootstrap",
-                    "bootstrap_host",
-                    "bootstrap_room",
                     "kvpoll.bootstrapping",
                     "could not fetch bootstrap info",
                     "error fetching prefill",
