@@ -40,8 +40,9 @@ _BOILERPLATE = re.compile(
     r"|For debugging consider passing"
     r"|Compile with `TORCH_USE_|Device-side assertion tracking was not enabled|Open an issue on GitHub"
     r"|\nframe #0|\nC\+\+ CapturedTraceback|If reserved (?:but unallocated )?memory is (?:large|>>)"
-    r"|Search for `?cuda\w+'? in https|To execute this test|The stacktrace below"
+    r"|If exit code is -9|Search for `?cuda\w+'? in https|To execute this test|The stacktrace below"
 )
+_ISSUES = "https://github.com/sgl-project/sglang/issues/"
 _TYPE = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::|$)")
 #: How a line says of something that it failed, and with which exception.
 _REPORTED = re.compile(r"(?i)\bfailed with (?:an? )?(?:error|exception):? ?(.+)")
@@ -95,6 +96,19 @@ class Cause:
     since: str = ""
     #: public issues of sgl-project/sglang that document it
     issues: tuple[int, ...] = ()
+
+    @property
+    def doc(self) -> str:
+        """Return the documentation: a heading and its text for each thing that is known."""
+        change = f"{self.change[0].upper()}{self.change[1:]}." if self.change else ""
+        parts = {
+            "What it means": self.means,
+            "How to tell it from its neighbours": self.differs,
+            "What to change": change or "What the finding says: nothing helps in general.",
+            "Since": self.since,
+            "Issues": ", ".join(f"{_ISSUES}{number}" for number in self.issues),
+        }
+        return "\n\n".join(f"{heading}:\n    {text}" for heading, text in parts.items() if text)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sglogparse.causes._base import HINT, REST, Cause, Sign
+from sglogparse.causes.memory import OUT_OF_DEVICE_MEMORY
 
 _KINDS = (
     "AssertionError",
@@ -66,7 +67,15 @@ CAUSES = (
                 r"|list index out of range|referenced before assignment|is not defined$|should not happen"
                 r"|unexpected keyword argument",
             ),
-            Sign(REST, pattern=r"^(?:\w+\.)*\w*(?:Error|Exception)\b", modules=("sglang/",)),
+            Sign(
+                REST,
+                pattern=r"^(?:\w+\.)*\w*(?:Error|Exception)\b",
+                modules=("sglang/",),
+                unless=OUT_OF_DEVICE_MEMORY,  # in which phase it ran out is not known, but no bug is
+            ),
+            Sign(
+                REST + 10, ("tokens not accepted", "failed to accept token", "grammar matcher has terminated")
+            ),
         ),
     ),
 )

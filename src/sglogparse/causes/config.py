@@ -79,6 +79,7 @@ CAUSES = (
                 unless=("argument --enable-torch-compile is",),
             ),
             Sign(NAMED, types=("ArgumentError", "ArgumentTypeError")),
+            Sign(NAMED, pattern=r"(?i)user-specified context.length .*greater than the derived"),
             Sign(
                 NAMED - 5,
                 (

@@ -120,6 +120,7 @@ CAUSES = (
         change="find the rank that did not arrive: the one that prints no timeout, or whose lines stop "
         "first; "
         "where the step is only slow, raise --dist-timeout",
+        issues=(3784,),
         signs=(
             Sign(
                 NAMED + 5,
@@ -192,7 +193,7 @@ CAUSES = (
                 ),
             ),
             Sign(TOLD + 10, pattern=r"gloo/transport/tcp/pair.*(?:Read error|Write error|Connection|Socket)"),
-            Sign(TOLD, pattern=r"(?i)TCPStore.*(?:recvValue|sendBytes|recvBytes|Failed to recv)"),
+            Sign(TOLD + 10, pattern=r"(?i)TCPStore.*(?:recvValue|sendBytes|recvBytes|Failed to recv)"),
             Sign(TOLD, ("connection refused", "connect call failed"), phases=("serving", "ready")),
         ),
         facts=(
@@ -213,6 +214,7 @@ CAUSES = (
         change="start with --disable-custom-all-reduce: if that works, the kernel or the topology is at "
         "fault. "
         "For DeepEP and NVSHMEM see the InfiniBand devices, IBGDA and the drivers' settings",
+        issues=(552, 4814),
         signs=(
             Sign(
                 NAMED,

@@ -129,6 +129,7 @@ CAUSES = (
                 ),
                 unless=(
                     "nvidia driver",
+                    "driver/library",
                     "python executable",
                     "--",
                     "flag",

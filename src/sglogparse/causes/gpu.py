@@ -16,6 +16,7 @@ CAUSES = (
         change="run it once with CUDA_LAUNCH_BLOCKING=1 to learn which kernel it is; another "
         "--attention-backend tells whether it is the attention, --disable-cuda-graph whether it is the "
         "replay",
+        issues=(7691,),
         signs=(
             Sign(
                 NAMED + 5,
@@ -68,7 +69,7 @@ CAUSES = (
                 ),
             ),
             Sign(
-                NAMED + 8,
+                NAMED + 18,
                 pattern=r"\] Assertion `[^`]+` failed|: Assertion `[^`]+` failed\.? *$.*(?:block|thread)",
             ),
             Sign(
@@ -127,7 +128,7 @@ CAUSES = (
                 NAMED,
                 pattern=r"(?i)\b(?:requires?|needs?|supports? only|only supports?)\b(?: (?:a|an|at least"
                 r"|GPUs? with|NVIDIA|AMD"
-                r"|CUDA|GPU|device|compute capability)){0,3} *(?:SM ?_?[0-9]{2,3}|sm[0-9]{2}"
+                r"|CUDA|GPU|device|compute capability)){0,3} *(?:SM ?(?:_|>=?|==)? ?[0-9]{2,3}|sm[0-9]{2}"
                 r"|compute capability|Hopper|Blackwell"
                 r"|Ampere|Ada\b|gfx[0-9]+|MI[0-9]{3}|H100|B200|[0-9]+\.[0-9]+ or higher compute)",
             ),
@@ -202,7 +203,6 @@ CAUSES = (
                     "can't detect any accelerator",
                     "drvaclinit",
                     "aclinit",
-                    "hsa_status_error_out_of_resources",
                     "torch.cuda.is_available() is false",
                     "failed to infer device type",
                     "device is not available",
@@ -290,7 +290,9 @@ CAUSES = (
                     "no module named",
                     "supported on",
                     "alloc_failed",
-                    "capture cuda graph failed: \n",
+                    "hostregister",
+                    "custom_all_reduce",
+                    "nvshmem",
                     "peer access",
                 ),
             ),

@@ -14,6 +14,7 @@ CAUSES = (
         "that fails while no watchdog fired is hang.health_check. An exception that came first is the cause.",
         change="find the rank that stopped first: its stack is in the dump beside the watchdog's line, where "
         "one was made; --watchdog-timeout only changes how long it waits",
+        issues=(3752, 5862),
         signs=(
             Sign(
                 NAMED,
@@ -40,6 +41,7 @@ CAUSES = (
         "shows it.",
         change="look what the scheduler did at the last heartbeat: its last batch, its queue, the ranks that "
         "stopped",
+        issues=(10856, 26482),
         signs=(
             Sign(
                 NAMED,

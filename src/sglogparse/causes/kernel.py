@@ -17,6 +17,7 @@ CAUSES = (
         change="mend what the compiler says (a compiler, header or library is missing, mostly), then clear "
         "the "
         "kernel cache (~/.triton, ~/.cache/flashinfer, ~/.cache/deep_gemm)",
+        issues=(8879,),
         signs=(
             Sign(
                 NAMED + 5,

@@ -70,6 +70,7 @@ _KV_BUDGET = Cause(
     "memory.graph_capture: for those the same flag must go down, not up.",
     change="raise --mem-fraction-static, or take less for the weights: a quantised model, more ranks "
     "(--tp-size)",
+    issues=(322, 4330),
     signs=(
         Sign(
             NAMED,
@@ -271,6 +272,7 @@ _IMBALANCE = Cause(
     differs="A device that is merely too small fails with memory.weights or memory.kv_budget.",
     change="free the device that has least (`nvidia-smi` shows what else runs there), or use others "
     "(--base-gpu-id)",
+    issues=(1533, 4233),
     signs=(
         Sign(NAMED + 5, ("memory capacity is unbalanced", "memory is unbalanced", "imbalanced gpu memory")),
     ),
@@ -284,8 +286,8 @@ _IMBALANCE = Cause(
             "the smallest has {least} GB free, this one {own} GB",
         ),
     ),
-    since="SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK (SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK in later releases) "
-    "turns the check off.",
+    since="0.4.6: SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1 turns the check off; in 0.5.8 and later it is "
+    "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0.",
 )
 
 _LEAK = Cause(
@@ -295,6 +297,7 @@ _LEAK = Cause(
     "twice). This is a bug of the server.",
     differs="A pool that is only full is kv.pool_exhausted; free device memory that falls is memory.runtime.",
     change="report it as a bug of the server, with the numbers in the message; a restart helps for a time",
+    issues=(6888, 11970),
     signs=(
         Sign(
             NAMED,

@@ -317,7 +317,8 @@ CAUSES = (
                     "b_scales",
                     "group_size",
                     "checkpoint is not",
-                    "corrupt",
+                    "is corrupt",
+                    "corrupted file",
                 ),
                 unless=("group_size must be divisible", "process group", "attention", "mkn = ", "ep_size"),
             ),
@@ -430,8 +431,6 @@ CAUSES = (
                     "invalid json in",
                     "error parsing",
                     "model_config",
-                    "derived context length",
-                    "derived context_length",
                 ),
                 unless=(
                     "unsupported architectures",
@@ -441,7 +440,6 @@ CAUSES = (
                     "mismatch",
                 ),
             ),
-            Sign(TOLD, pattern=r"(?i)user-specified context_length.*greater than"),
             Sign(TOLD, pattern=r"'(?:\w*Config|\w*Tokenizer(?:Fast)?|\w*Processor)' object has no attribute"),
             Sign(
                 TOLD,

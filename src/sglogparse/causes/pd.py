@@ -14,6 +14,7 @@ CAUSES = (
         "counted, and no fault. When the other side died, its log has the cause.",
         change="look in the log of the other side at that time; see the transfer devices "
         "(--disaggregation-ib-device, `ibv_devinfo`) and SGLANG_DISAGGREGATION_WAITING_TIMEOUT",
+        issues=(9266, 12688),
         signs=(
             Sign(
                 NAMED,
