@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sglogparse.causes._base import Confidence
-
 SCHEMA = "sglogparse/diagnosis/1"
 
 
@@ -37,6 +35,18 @@ class Severity(StrEnum):
     def rank(self) -> int:
         """Return 0 for the most severe."""
         return list(Severity).index(self)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How sure a cause is, in a word (certain, likely, possible), and why."""
+
+    word: str
+    reason: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the contract's form."""
+        return {"word": self.word, "reason": self.reason}
 
 
 @dataclass(frozen=True, order=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from sglogparse._report import Confidence
 from sglogparse.causes import (
     code,
     config,
@@ -30,7 +31,6 @@ from sglogparse.causes._base import (
     UNDECIDED,
     Cause,
     Clues,
-    Confidence,
     Decision,
     Fact,
     Sign,

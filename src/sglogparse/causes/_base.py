@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
+from sglogparse._report import Confidence
+
 #: Words that name this cause and no other.
 NAMED = 90
 #: Words that mean this cause in nearly all their uses.
@@ -35,7 +37,7 @@ _CLEAR = 70
 #: The innermost frames, of which a function can tell the cause.
 _INNERMOST = 10
 #: What stands behind these words is advice that is always the same, or a native stack.
-_BOILERPLATE = re.compile(
+_BOILERPLATE = (
     r"Possible solutions:|CUDA kernel errors might be|HIP kernel errors might be"
     r"|For debugging consider passing"
     r"|Compile with `TORCH_USE_|Device-side assertion tracking was not enabled|Open an issue on GitHub"
@@ -43,11 +45,13 @@ _BOILERPLATE = re.compile(
     r"|If exit code is -9|Search for `?cuda\w+'? in https|To execute this test|The stacktrace below"
 )
 _ISSUES = "https://github.com/sgl-project/sglang/issues/"
-_TYPE = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::|$)")
+_TYPE = r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::|$)"
 #: How a line says of something that it failed, and with which exception.
-_REPORTED = re.compile(r"(?i)\bfailed with (?:an? )?(?:error|exception):? ?(.+)")
+_REPORTED = r"(?i)\bfailed with (?:an? )?(?:error|exception):? ?(.+)"
 #: Texts are looked at up to here; what a server quotes behind it (its arguments, a request) tells nothing.
-_MOST = 4000
+_MOST = 2000
+#: A line above a fault is looked at up to here.
+_MOST_ABOVE = 600
 
 
 @dataclass(frozen=True)
@@ -140,18 +144,6 @@ class Clues:
         return tuple(function for stack in self.stacks for _, function in stack[-_INNERMOST:])
 
 
-@dataclass(frozen=True)
-class Confidence:
-    """How sure a cause is, in a word (certain, likely, possible), and why."""
-
-    word: str
-    reason: str
-
-    def as_dict(self) -> dict[str, str]:
-        """Return the contract's form."""
-        return {"word": self.word, "reason": self.reason}
-
-
 class Decision(NamedTuple):
     """The cause that evidence decides; `unknown` without a confidence where it decides nothing."""
 
@@ -209,17 +201,17 @@ def _texts(clues: Clues) -> Iterator[_Text]:
     for link, text in enumerate(clues.exceptions):
         yield _text(text, min(link, 2) * _LATER, above=False)
     for line in clues.above:
-        told = None if clues.exceptions else _REPORTED.search(line)
+        told = None if clues.exceptions else _compiled(_REPORTED).search(line)
         if told is not None:  # the exception of a fault whose own is cut off
             yield _text(told[1], 2 * _LATER, above=False)
         yield _text(line, _ABOVE, above=True)
 
 
 def _text(text: str, discount: int, *, above: bool) -> _Text:
-    text = text[:_MOST]
-    if cut := _BOILERPLATE.search(text):
+    text = text[: _MOST_ABOVE if above else _MOST]
+    if cut := _compiled(_BOILERPLATE).search(text):
         text = text[: cut.start()]
-    named = _TYPE.match(text)
+    named = _compiled(_TYPE).match(text)
     return _Text(text, text.lower(), named[1].rpartition(".")[2] if named else "", discount, above)
 
 
@@ -298,7 +290,7 @@ def facts_of(cause: Cause, texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(out))
 
 
-_FLAG = re.compile(r"--([a-z0-9]+(?:-[a-z0-9]+)+|port|tp|dp)\b")
+_FLAG = r"--([a-z0-9]+(?:-[a-z0-9]+)+|port|tp|dp)\b"
 #: Arguments whose values a report quotes are short: a number, a word.
 _QUOTED = (bool, int, float, str)
 
@@ -322,4 +314,4 @@ def with_values(text: str, args: Mapping[str, Any]) -> str:
         )
         return f"{found[0]}, {value} now" if bracketed else f"{found[0]} ({value} now)"
 
-    return _FLAG.sub(shown, text)
+    return _compiled(_FLAG).sub(shown, text)

@@ -79,7 +79,7 @@ CAUSES = (
                 unless=("argument --enable-torch-compile is",),
             ),
             Sign(NAMED, types=("ArgumentError", "ArgumentTypeError")),
-            Sign(NAMED, pattern=r"(?i)user-specified context.length .*greater than the derived"),
+            Sign(NAMED, pattern=r"(?i)user-specified context.length .{0,200}greater than the derived"),
             Sign(
                 NAMED - 5,
                 (
@@ -167,7 +167,8 @@ CAUSES = (
             Sign(TOLD, pattern=_TOGETHER, modules=_CHECKS, types=_FAILS),
             Sign(
                 TOLD + 5,
-                pattern=r"(?i)--[a-z][a-z-]+.*(?:incompatib|not compatible|does not support|not supported"
+                pattern=r"(?i)--[a-z][a-z-]+.{0,200}(?:incompatib|not compatible|does not support"
+                r"|not supported"
                 r"|mutually|requires?|cannot|must|please set|only support)",
                 types=_FAILS,
                 unless=("mem-fraction-static", "not enough", "max-running-requests"),
@@ -176,7 +177,8 @@ CAUSES = (
                 TOLD + 5,
                 pattern=r"(?i)\b(?:tp_size|ep_size|dp_size|pp_size|attn_tp_size|moe_tp_size|world[_ ]size"
                 r"|attn_cp_size|block_n|block_k|weight_block_size|num_heads|num_kv_heads"
-                r"|num_attention_heads|intermediate_size|page_size)\b.*(?:must|should|divi|multiple|equal"
+                r"|num_attention_heads|intermediate_size|page_size)\b.{0,200}(?:must|should|divi|multiple"
+                r"|equal"
                 r"|not |>|<)",
                 types=_FAILS,
                 unless=("b_scales", "out of memory"),

@@ -67,7 +67,8 @@ CAUSES = (
             ),
             Sign(
                 NAMED,
-                pattern=r"NCCL WARN .*(?:[Cc]onnect to|completion from peer|Call to (?:connect|bind|listen"
+                pattern=r"NCCL WARN .{0,200}(?:[Cc]onnect to|completion from peer|Call to (?:connect|bind"
+                r"|listen"
                 r"|ibv|poll)"
                 r"|Bootstrap|bootstrap|socket\w*:|No route|NET/)",
             ),
@@ -138,7 +139,8 @@ CAUSES = (
                 ),
             ),
             Sign(
-                NAMED + 5, pattern=r"gloo/.*Timed out waiting|Timed out waiting [0-9]+ ?ms for (?:recv|send)"
+                NAMED + 5,
+                pattern=r"gloo/.{0,200}Timed out waiting|Timed out waiting [0-9]+ ?ms for (?:recv|send)",
             ),
             Sign(NAMED, pattern=r"(?:EI0002|EI0006)"),
             Sign(
@@ -192,8 +194,12 @@ CAUSES = (
                     "actorunavailableerror",
                 ),
             ),
-            Sign(TOLD + 10, pattern=r"gloo/transport/tcp/pair.*(?:Read error|Write error|Connection|Socket)"),
-            Sign(TOLD + 10, pattern=r"(?i)TCPStore.*(?:recvValue|sendBytes|recvBytes|Failed to recv)"),
+            Sign(
+                TOLD + 10,
+                pattern=r"gloo/transport/tcp/pair.{0,200}(?:Read error|Write error|Connection"
+                r"|Socket)",
+            ),
+            Sign(TOLD + 10, pattern=r"(?i)TCPStore.{0,200}(?:recvValue|sendBytes|recvBytes|Failed to recv)"),
             Sign(TOLD, ("connection refused", "connect call failed"), phases=("serving", "ready")),
         ),
         facts=(

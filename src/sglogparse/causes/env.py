@@ -186,7 +186,7 @@ CAUSES = (
             ),
             Fact(
                 r"(?P<need>[\w-]+ ?(?:>=|=="
-                r"|<=)\s?[0-9][\w.]*) is required .* but found [\w-]+==(?P<have>[\w.+]+)",
+                r"|<=)\s?[0-9][\w.]*) is required .{0,200} but found [\w-]+==(?P<have>[\w.+]+)",
                 "{need} is required, {have} is installed",
             ),
         ),

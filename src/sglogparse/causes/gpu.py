@@ -43,7 +43,7 @@ CAUSES = (
                 ),
             ),
             Sign(NAMED, pattern=r"Xid \(PCI[^)]*\): (?:13|31)\b"),
-            Sign(NAMED, pattern=r"NVRM: Xid.*: (?:13|31),"),
+            Sign(NAMED, pattern=r"NVRM: Xid.{0,200}: (?:13|31),"),
         ),
         facts=(Fact(r"address (?P<at>0x[0-9a-f]{4,})", "the address is {at}"),),
     ),
@@ -70,10 +70,13 @@ CAUSES = (
             ),
             Sign(
                 NAMED + 18,
-                pattern=r"\] Assertion `[^`]+` failed|: Assertion `[^`]+` failed\.? *$.*(?:block|thread)",
+                pattern=r"\] Assertion `[^`]+` failed|: Assertion `[^`]+` failed\.? *$.{0,200}(?:block"
+                r"|thread)",
             ),
             Sign(
-                NAMED, pattern=r"block: \[[0-9]+,[0-9]+,[0-9]+\], thread: \[[0-9]+,[0-9]+,[0-9]+\].*[Aa]ssert"
+                NAMED,
+                pattern=r"block: \[[0-9]+,[0-9]+,[0-9]+\], thread:"
+                r" \[[0-9]+,[0-9]+,[0-9]+\].{0,200}[Aa]ssert",
             ),
         ),
         facts=(Fact(r"Assertion `(?P<what>[^`\n]{1,120})` failed", "the assertion is `{what}`"),),
@@ -148,7 +151,7 @@ CAUSES = (
                     "fp8 is not supported",
                 ),
             ),
-            Sign(TOLD, ("fatbin", "cubin"), pattern=r"(?i)not found|missing|no .* for"),
+            Sign(TOLD, ("fatbin", "cubin"), pattern=r"(?i)not found|missing|no .{0,200} for"),
         ),
     ),
     Cause(
@@ -211,7 +214,8 @@ CAUSES = (
             ),
             Sign(
                 NAMED,
-                pattern=r"NVRM: Xid.*: (?:48|62|63|64|74|79|94|95|119|120),|Xid \(PCI[^)]*\): (?:48|62|63"
+                pattern=r"NVRM: Xid.{0,200}: (?:48|62|63|64|74|79|94|95|119|120),|Xid \(PCI[^)]*\): (?:48"
+                r"|62|63"
                 r"|64|74|79|94|95|119|120)\b",
             ),
             Sign(
@@ -301,7 +305,7 @@ CAUSES = (
             Sign(TOLD, types=("OutOfResources",)),
             Sign(
                 TOLD,
-                pattern=r"Triton Error \[(?:CUDA|HIP)\]|DeepGEMM.*(?:CUDA|cuda)|CUDA driver error"
+                pattern=r"Triton Error \[(?:CUDA|HIP)\]|DeepGEMM.{0,200}(?:CUDA|cuda)|CUDA driver error"
                 r"|Failed: (?:Cuda|CUDA) error",
             ),
             Sign(

@@ -101,7 +101,8 @@ CAUSES = (
             ),
             Sign(
                 NAMED,
-                pattern=r"(?:gcc|g\+\+|clang|nvcc|ninja|cicc|c\+\+|cc1plus)\b.*returned non-zero exit status",
+                pattern=r"(?:gcc|g\+\+|clang|nvcc|ninja|cicc|c\+\+"
+                r"|cc1plus)\b.{0,200}returned non-zero exit status",
             ),
             Sign(
                 NAMED,
@@ -173,7 +174,7 @@ CAUSES = (
             Sign(
                 TOLD,
                 pattern=r"(?i)\b(?:triton|inductor|flashinfer|deep_?gemm|tilelang|cute(?:dsl)?"
-                r"|aiter)\b.*\b(?:compil\w+|build)\b.*\b(?:fail|error)",
+                r"|aiter)\b.{0,200}\b(?:compil\w+|build)\b.{0,200}\b(?:fail|error)",
             ),
             Sign(
                 HINT,

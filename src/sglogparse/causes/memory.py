@@ -51,7 +51,7 @@ _ASKED = (
         "this process held {used}",
     ),
     Fact(
-        r"[Pp]rocess [0-9]+ has (?P<used>[0-9.]+ [KMGT]i?B) memory in use(?:.*[Pp]rocess [0-9]+ has)",
+        r"[Pp]rocess [0-9]+ has (?P<used>[0-9.]+ [KMGT]i?B) memory in use(?:.{0,200}[Pp]rocess [0-9]+ has)",
         "several processes are on this device, one with {used}",
     ),
     Fact(
@@ -87,7 +87,7 @@ _KV_BUDGET = Cause(
                 "max_total_num_tokens must be greater than",
             ),
         ),
-        Sign(TOLD, pattern=r"(?:available memory|budget|rest_memory)\b.*(?:negative|<= 0)"),
+        Sign(TOLD, pattern=r"(?:available memory|budget|rest_memory)\b.{0,200}(?:negative|<= 0)"),
         Sign(
             TOLD,
             (
@@ -98,7 +98,7 @@ _KV_BUDGET = Cause(
             ),
             phases=("KV cache set-up", "weight loading"),
         ),
-        Sign(TOLD, pattern=r"max_running_request(?:s)? is zero|max_num_reqs\b.*(?:<= 0|must be)"),
+        Sign(TOLD, pattern=r"max_running_request(?:s)? is zero|max_num_reqs\b.{0,200}(?:<= 0|must be)"),
         Sign(NAMED - 15, OUT_OF_DEVICE_MEMORY, phases=("KV cache set-up",)),
         Sign(HINT, pattern=_CUT, phases=("KV cache set-up",)),
     ),
@@ -172,7 +172,8 @@ _GRAPH_CAPTURE = Cause(
         ),
         Sign(
             NAMED,
-            pattern=r"(?i)capture (?:[a-z-]+ )*(?:graph|extend) failed:.*(?:out of memory|OutOfMemoryError)",
+            pattern=r"(?i)capture (?:[a-z-]+ )*(?:graph|extend) failed:.{0,200}(?:out of memory"
+            r"|OutOfMemoryError)",
         ),
         Sign(TOLD, pattern=_CUT, phases=CAPTURING),
     ),

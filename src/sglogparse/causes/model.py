@@ -172,7 +172,7 @@ CAUSES = (
                 ),
                 unless=("could not import",),
             ),
-            Sign(NAMED, pattern=r"[Mm]odel architectures? .* (?:is|are) not supported"),
+            Sign(NAMED, pattern=r"[Mm]odel architectures? .{0,200} (?:is|are) not supported"),
             Sign(
                 TOLD + 5,
                 types=("KeyError",),
@@ -206,7 +206,7 @@ CAUSES = (
             Sign(
                 TOLD,
                 ("quantization method", "not supported"),
-                pattern=r"(?i)quant\w* (?:method|scheme|type|config)?.*(?:not supported|unsupported)",
+                pattern=r"(?i)quant\w* (?:method|scheme|type|config)?.{0,200}(?:not supported|unsupported)",
                 modules=("sglang/srt/models/", "layers/quantization/"),
             ),
         ),
@@ -325,7 +325,7 @@ CAUSES = (
             Sign(
                 NAMED - 5,
                 pattern=r"(?:size_[kn]|input_size_per_partition"
-                r"|output_size_per_partition)\b.*(?:not divisible|divisible)",
+                r"|output_size_per_partition)\b.{0,200}(?:not divisible|divisible)",
             ),
             Sign(
                 TOLD,
@@ -443,7 +443,8 @@ CAUSES = (
             Sign(TOLD, pattern=r"'(?:\w*Config|\w*Tokenizer(?:Fast)?|\w*Processor)' object has no attribute"),
             Sign(
                 TOLD,
-                pattern=r"(?i)(?:tokenizer|processor|chat template|config\.json)\b.*(?:invalid|not found"
+                pattern=r"(?i)(?:tokenizer|processor|chat template|config\.json)\b.{0,200}(?:invalid"
+                r"|not found"
                 r"|missing|fail|cannot|unable)",
             ),
             Sign(
