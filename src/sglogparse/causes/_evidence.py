@@ -63,16 +63,24 @@ def judged(launch: Launch, fault: Fault) -> Decision:
     return decide(clues_of(launch, fault), ended=True)
 
 
+def told_above(launch: Launch, line: int) -> Decision:
+    """Return what the lines above a line decide of an end that says nothing itself."""
+    return decide(Clues(phase=launch.phase_at(line, None), above=_above(launch, line)), ended=True)
+
+
+def _above(launch: Launch, line: int) -> tuple[str, ...]:
+    """Return the lines that stand above a line and speak of a failure, each text once."""
+    lines = [one for one in trouble(launch, grave=False) if line - _ABOVE_LINES <= one < line]
+    return tuple(dict.fromkeys(one.message.strip() for one in launch.evidences(lines)))
+
+
 def clues_of(launch: Launch, fault: Fault, *, phase: str | None = None) -> Clues:
     """Return what a launch shows of a fault; a phase that is known better replaces the fault's."""
-    above = pl.col("line").is_between(fault.line - _ABOVE_LINES, fault.line - 1)
-    lines = [line for line in trouble(launch, grave=False) if fault.line - _ABOVE_LINES <= line < fault.line]
-    texts = launch.records.filter(above & pl.col("line").is_in(lines))["message"].to_list() if lines else []
     return Clues(
         exceptions=(*_not_imported(launch, fault.exceptions), *fault.exceptions),
         phase=phase or fault.phase,
         stacks=_stacks(launch, fault.line),
-        above=tuple(dict.fromkeys(text.strip() for text in texts)),
+        above=_above(launch, fault.line),
         args=launch.args,
     )
 

@@ -196,7 +196,6 @@ CAUSES = (
                     "no accelerator is available",
                     "all cuda-capable devices are busy",
                     "uncorrectable ecc error",
-                    "unrecoverable error",
                     "gpu has fallen off the bus",
                     "unable to determine the device handle",
                     "could not load libcuda",
@@ -210,7 +209,7 @@ CAUSES = (
                     "failed to infer device type",
                     "device is not available",
                 ),
-                unless=("numa",),
+                unless=("numa", "rdma", "ib device"),
             ),
             Sign(
                 NAMED,

@@ -79,7 +79,14 @@ CAUSES = (
                     "bishengir-compile",
                     "bisheng",
                 ),
-                unless=("piecewise cuda graph is", "disable torch compile by", "warning"),
+                unless=(
+                    "json schema",
+                    "grammar",
+                    "regex",
+                    "piecewise cuda graph is",
+                    "disable torch compile by",
+                    "warning",
+                ),
             ),
             Sign(
                 NAMED,

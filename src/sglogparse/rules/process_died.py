@@ -12,7 +12,7 @@ from sglogparse._faults import Fault, faults, last_progress, last_served, stoppe
 from sglogparse._launches import STANDS, Launch, first_line, on_ranks, once, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Confidence, Decision
-from sglogparse.causes._evidence import advice, judged
+from sglogparse.causes._evidence import advice, judged, told_above
 
 #: Exit codes without a fault, or which somebody asked for: SIGTERM, SIGINT.
 _HARMLESS = (0, -15, -2)
@@ -157,6 +157,7 @@ def _signalled(launch: Launch, line: int, code: int) -> Finding:
         f"A child process ended with exit code {code} ({name}), and the log shows no earlier fault.",
         launch.evidences([line]),
         cause=cause,
+        confidence=Confidence("likely", f"it is {name}, and nothing else explains the end"),
         fix=f"look {where}",
         root=launch.evidence(line),
         weight=1,
@@ -173,13 +174,17 @@ def _parent_only(launch: Launch) -> Iterator[Finding]:
         return
     line = min(lines)
     coded = exits.filter(pl.col("code").is_not_null())
+    decided = told_above(launch, line)
+    named = decided.cause not in ("unknown", "process.killed", "code.assertion")
     said = f" (exit code {coded['code'][0]})" if not coded.is_empty() else ""
     yield Finding(
         Severity.ERROR,
         f"A child process failed{said}, and this log shows only the parent's echo of it, not the reason.",
         launch.evidences([line, *coded["line"][:1]]),
-        cause="process.killed",
-        fix="look for the first exception in the logs of the ranks and child processes",
+        cause=decided.cause if named else "process.killed",
+        confidence=decided.confidence if named else None,
+        fix=(advice(launch, decided.cause) if named else None)
+        or "look for the first exception in the logs of the ranks and child processes",
         root=launch.evidence(line),
         weight=1,
     )
