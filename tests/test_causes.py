@@ -326,3 +326,37 @@ def test_a_line_that_names_a_cause_beyond_doubt_decides_what_is_left_open(tmp_pa
     assert ignored.cause == "unknown"
     served = "[2025-05-01 10:00:00] The server is fired up and ready to roll!"
     assert _diagnose(tmp_path, served, line).cause != "pd.transfer"
+
+
+def test_a_start_whose_own_request_a_proxy_refuses(tmp_path):
+    up = "[2025-05-01 10:00:01] INFO:     Application startup complete."
+    line = (
+        '[2025-05-01 10:00:02] http://10.9.9.9:3128 "GET http://0.0.0.0:30000/model_info HTTP/1.1" 403 3582'
+    )
+    found = _diagnose(tmp_path, BEGIN, up, line, line)
+    assert (found.outcome, found.cause) == ("starting", "env.proxy")
+    assert found.root is not None
+    assert found.root.line == 3
+    answered = line.replace("403", "200")
+    assert _diagnose(tmp_path, BEGIN, up, answered).cause == "none"
+
+
+def test_a_signal_is_likely_what_it_mostly_is(tmp_path):
+    found = _diagnose(tmp_path, "[2025-05-01 10:00:03] Exit code: -9")
+    assert found.cause == "memory.host"
+    assert found.confidence is not None
+    assert found.confidence.word == "likely"
+
+
+def test_the_lines_above_decide_an_end_that_says_nothing(tmp_path):
+    ends = "[2025-05-01 10:00:03] Received sigquit from a child process. It usually means the child failed."
+    assert _diagnose(tmp_path, BEGIN, ends).cause == "process.killed"
+    shm = "RuntimeError-like: failed: unable to allocate shared memory, /dev/shm is too small"
+    assert _diagnose(tmp_path, BEGIN, shm, ends).cause == "memory.host"
+
+
+def test_a_full_pool_names_the_limits_in_force(tmp_path):
+    full = "[2025-05-01 10:30:00 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_token_ratio: 0.4 -> 0.9"
+    begin = BEGIN.replace("nnodes=1", "nnodes=1, max_running_requests=512")
+    found = _diagnose(tmp_path, begin, full)
+    assert "lower --max-running-requests (512 now)" in (found.findings[0].fix or "")

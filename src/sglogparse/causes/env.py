@@ -240,6 +240,7 @@ CAUSES = (
         "cause. The answer of a proxy is an HTML page, a 403, 407 or 503, or names Squid, nginx or the like.",
         change="unset http_proxy and https_proxy for the server, or put 127.0.0.1,localhost into no_proxy",
         signs=(
+            Sign(NAMED, pattern=r"\"(?:GET|POST) https?://\S{1,200} HTTP/[0-9.]+\" (?:40[37]|50[234])\b"),
             Sign(
                 NAMED,
                 (

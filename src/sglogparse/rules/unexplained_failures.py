@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+import polars as pl
+
 from sglogparse._faults import faults, last_progress, last_served, trouble
 from sglogparse._launches import Launch
 from sglogparse._report import Finding, Severity
@@ -49,7 +51,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     if faults(launch):
         return
     grave = trouble(launch, grave=True)
-    lines = grave or trouble(launch, grave=False)
+    lines = grave or sorted({*trouble(launch, grave=False), *_proxied(launch)})
     if not lines:
         return
     several = len(lines) > 1
@@ -75,6 +77,16 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         f"and no rule explains {'them' if several else 'it'}; the first is line {lines[0]}.",
         launch.evidences([lines[0], lines[-1]]),
     )
+
+
+def _proxied(launch: Launch) -> list[int]:
+    """Return the requests of a start that a proxy refused: urllib3 names their whole address to it alone."""
+    if launch.serves is not None:
+        return []
+    refused = pl.col("message").str.contains(
+        r"\"(?:GET|POST) https?://[^ \"]+ HTTP/[0-9.]+\" [45][0-9][0-9]\b"
+    )
+    return launch.records.filter(refused)["line"].to_list()
 
 
 def _named(launch: Launch, lines: list[int]) -> tuple[int, Decision] | None:
