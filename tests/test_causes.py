@@ -262,6 +262,13 @@ def test_what_has_no_general_advice_has_none(tmp_path):
     assert advice(_launch(tmp_path, BEGIN), "code.assertion") is None
 
 
+@pytest.mark.parametrize("tail", ["", ".", ". GPU 7 has a total capacity of 95.00"])
+def test_what_was_asked_for_is_said_when_the_rest_is_cut_off(tail):
+    cause = causes.cause_by_id("memory.runtime")
+    text = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 448.00 MiB{tail}"
+    assert facts_of(cause, [text]) == ["448.00 MiB was asked for"]
+
+
 def test_a_fact_is_said_once():
     cause = causes.cause_by_id("env.missing_dependency")
     texts = ["ModuleNotFoundError: No module named 'x.y'"] * 2

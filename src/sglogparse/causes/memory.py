@@ -46,6 +46,11 @@ _ASKED = (
         r" total capacity;.*?(?P<free>[0-9.]+ [KMGT]i?B) free",
         "{unit} was asked for {asked} with {free} of {total} free",
     ),
+    Fact(  # the message is cut off
+        r"Tried to allocate (?P<asked>[0-9.]+ [KMGT]i?B)\.?(?: GPU [0-9]+ has(?: a total capacity of"
+        r" [0-9.]*)?)?\s*$",
+        "{asked} was asked for",
+    ),
     Fact(
         r"including non-PyTorch memory, this process has (?P<used>[0-9.]+ [KMGT]i?B) memory in use",
         "this process held {used}",
