@@ -17,6 +17,7 @@ from sglogparse._grammar import LINE_GRAMMARS, docs, grammar_text, samples
 from sglogparse._log import column_docs, frame_schemas
 from sglogparse._records import RECORD_SCHEMA
 from sglogparse._stored import PLAN_FILE, encoded
+from sglogparse.causes import CAUSES
 from sglogparse.rules import RULES
 
 HERE = Path(__file__).parent
@@ -117,6 +118,28 @@ def rules_page() -> Iterator[str]:
         yield f"Since {rule.since}."
 
 
+def causes_page() -> Iterator[str]:
+    """Yield the lines of the page on causes."""
+    yield "# Causes"
+    yield ""
+    yield "Written by docs/generate.py from the knowledge base (src/sglogparse/causes); do not edit."
+    yield "`sglogparse explain CAUSE` prints an entry. A report names a cause with a word for how sure it is:"
+    yield "certain (the words mean nothing else, and no other cause comes near), likely, or possible."
+    for cause in CAUSES:
+        yield ""
+        yield f"## {cause.id}"
+        yield ""
+        yield f"In a report: {cause.title}."
+        for line in cause.doc.splitlines():
+            heading = bool(line) and not line.startswith(" ")
+            if heading:
+                yield ""
+            if line:
+                yield f"**{line[:-1]}**" if heading else line.strip()
+            if heading:
+                yield ""
+
+
 def plan() -> str:
     """Return what the compiler makes of the grammars, as it is stored."""
     text, foreign = grammar_text(*LINE_GRAMMARS), grammar_text("families.lark")
@@ -136,7 +159,12 @@ def _compared(text: str) -> object:
 def main() -> int:
     """Write the files, or check them."""
     stale = []
-    pages = {"frames.md": frames_page(), "families.md": families_page(), "rules.md": rules_page()}
+    pages = {
+        "frames.md": frames_page(),
+        "families.md": families_page(),
+        "rules.md": rules_page(),
+        "causes.md": causes_page(),
+    }
     texts = {HERE / name: "\n".join(lines) + "\n" for name, lines in pages.items()}
     for path, text in {PLAN_FILE: plan(), **texts}.items():
         if "--check" in sys.argv:

@@ -862,8 +862,14 @@ def test_a_log_without_a_name_is_an_error(run):
 def test_a_cause_is_explained(run):
     assert run("explain", "env.port_in_use").stdout == (
         "env.port_in_use: port in use\n\n"
-        "What to do:\n    Stop what listens there (`ss -ltnp`), or start with another --port.\n"
+        "What it means:\n"
+        "    The address or port on which the server, a rank or a helper wants to listen\n"
+        "    is taken.\n\n"
+        "How to tell it from its neighbours:\n"
+        "    A port that cannot be reached is dist.init or pd.bootstrap: here the bind\n"
+        "    fails.\n\n"
+        "What to change:\n"
+        "    Stop what listens there (`ss -ltnp`), or start with another --port.\n"
     )
-    assert run("explain", "code.assertion").stdout == (
-        "code.assertion: exception in server code\n\nWhat to do depends on the finding.\n"
-    )
+    assert "What the finding says" in run("explain", "code.assertion").stdout
+    assert "\nSince:\n    0.5.14" in run("explain", "memory.kv_budget").stdout

@@ -8,7 +8,7 @@ import pytest
 
 import sglogparse
 from sglogparse import Severity
-from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
+from sglogparse.causes import CAUSE_FIXES, CAUSE_TITLES
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

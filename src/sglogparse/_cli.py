@@ -466,13 +466,12 @@ def _table(table: pl.DataFrame) -> str:
 @click.argument("code")
 def explain(code: str) -> None:
     """Explain a rule, by its code or name, or a cause, by its id."""
-    from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
+    from sglogparse.causes import CAUSE_TITLES, cause_by_id
     from sglogparse.rules import RULES
 
     if code in CAUSE_TITLES:
-        fix = CAUSE_FIXES.get(code)
-        doc = f"What to do:\n    {fix[0].upper()}{fix[1:]}." if fix else "What to do depends on the finding."
-        _print(f"{code}: {CAUSE_TITLES[code]}\n\n{_filled(doc, min(_width(), 100))}")
+        cause = cause_by_id(code)
+        _print(f"{code}: {cause.title}\n\n{_filled(cause.doc, min(_width(), 100))}")
         return
     wanted = code.lower().replace("_", "-")
     rule = next((one for one in RULES if wanted in (one.code.lower(), one.name)), None)

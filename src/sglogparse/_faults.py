@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sglogparse._causes import cause_of
 from sglogparse._echoes import Role, role_of
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
 from sglogparse._launches import PHASES, first_line, once
+from sglogparse.causes import cause_of
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch

@@ -37,6 +37,18 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
+@dataclass(frozen=True)
+class Confidence:
+    """How sure a cause is, in a word (certain, likely, possible), and why."""
+
+    word: str
+    reason: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the contract's form."""
+        return {"word": self.word, "reason": self.reason}
+
+
 @dataclass(frozen=True, order=True)
 class Evidence:
     """A line that proves something."""
@@ -73,6 +85,10 @@ class Finding:
     phase: str | None = None
     #: how precisely it names the cause: of findings about one fault the highest speaks
     weight: int = 0
+    #: how sure the cause is; None where its own line says it
+    confidence: Confidence | None = None
+    #: the cause that the evidence decides nearly as well
+    runner_up: str | None = None
     code: str = ""
     name: str = ""
 
@@ -119,6 +135,10 @@ class LaunchReport:
     findings: tuple[Finding, ...]
     #: the last stamp up to the first fault's line; None without stamps
     fault_time: dt.datetime | None = None
+    #: how sure the cause is, and why; None without a cause
+    confidence: Confidence | None = None
+    #: the cause that the evidence decides nearly as well
+    runner_up: str | None = None
 
     @property
     def summary(self) -> str:
@@ -133,6 +153,8 @@ class LaunchReport:
             "last_line": self.last_line,
             "outcome": self.outcome.value,
             "cause": self.cause,
+            "confidence": self.confidence.as_dict() if self.confidence else None,
+            "runner_up": self.runner_up,
             "phases": list(self.phases),
             "ranks": list(self.ranks),
             "duration_s": self.duration,
@@ -243,6 +265,11 @@ class Diagnosis:
         return self.chief.cause if self.chief else "none"
 
     @property
+    def confidence(self) -> Confidence | None:
+        """Return how sure the cause is, and why; None without a cause."""
+        return self.chief.confidence if self.chief else None
+
+    @property
     def summary(self) -> str:
         """Return one sentence that a person can act on."""
         return self.chief.summary if self.chief else "undecided: the log is empty"
@@ -275,6 +302,8 @@ class Diagnosis:
             "files": [one.as_dict() for one in self.files],
             "outcome": self.outcome.value,
             "cause": self.cause,
+            "confidence": self.confidence.as_dict() if self.confidence else None,
+            "runner_up": self.chief.runner_up if self.chief else None,
             "summary": self.summary,
             "fix": self.fix,
             "root": self.root.as_dict() if self.root else None,

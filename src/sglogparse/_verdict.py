@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
 from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
 from sglogparse._faults import stopped_at, trouble
@@ -18,6 +17,7 @@ from sglogparse._launches import STANDS, Launch, read_launches
 from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._vitals import vitals
+from sglogparse.causes import CAUSE_FIXES, CAUSE_TITLES, Confidence
 from sglogparse.rules import RULES
 
 if TYPE_CHECKING:
@@ -189,14 +189,16 @@ def _judge(launch: Launch) -> LaunchReport:
         cause = named[0] if named else "unknown" if doubt else "none"
     else:
         lost = outcome is Outcome.UNKNOWN and trouble(launch, grave=bool(launch.reached))
-        cause = "unknown" if lost else "none"
+        named = [one.cause for one in findings if one.cause and one.severity is not Severity.INFO]
+        cause = named[0] if named else "unknown" if lost else "none"
     decisive = fault or [one for one in findings if one.cause == cause and one.severity is not Severity.INFO]
     root = min((one.root for one in decisive if one.root), default=None)
     told = next((one.phase for one in fault if one.phase and one.root == root), None)
     phase = told or (launch.phase_at(root.line, root.rank) if root else next(reversed(launch.reached), None))
     if cause == "memory.kv_budget":
         phase = "KV cache set-up"  # only there is the budget computed, whichever lines the log lacks
-    headline, action = _verdict(outcome, cause, phase, chief, findings)
+    confidence, runner_up = _confidence(cause, [*fault, *findings])
+    headline, action = _verdict(outcome, cause, phase, chief, findings, confidence)
     return LaunchReport(
         file=launch.path,
         first_line=launch.first_line,
@@ -216,7 +218,18 @@ def _judge(launch: Launch) -> LaunchReport:
         chief=chief,
         vitals=tuple(vitals(launch, root, findings)),
         findings=tuple(findings),
+        confidence=confidence,
+        runner_up=runner_up,
     )
+
+
+def _confidence(cause: str, findings: list[Finding]) -> tuple[Confidence | None, str | None]:
+    """Return how sure a cause is, by the finding that names it, and the cause that comes close."""
+    named = next((one for one in findings if one.cause == cause), None)
+    if named is None or cause in ("none", "unknown"):
+        return None, None
+    said = Confidence("certain", f"its own line says it ({named.code} {named.name})")
+    return named.confidence or said, named.runner_up
 
 
 def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
@@ -235,13 +248,19 @@ def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
 
 
 def _verdict(
-    outcome: Outcome, cause: str, phase: str | None, chief: Finding | None, findings: list[Finding]
+    outcome: Outcome,
+    cause: str,
+    phase: str | None,
+    chief: Finding | None,
+    findings: list[Finding],
+    confidence: Confidence | None = None,
 ) -> tuple[str, str]:
     """Return what happened, and what to do or what is known of it."""
     if outcome in (Outcome.CRASHED, Outcome.HUNG) and chief is not None:
         where = f", {STANDS[phase]}" if phase else ""
         action = chief.fix or CAUSE_FIXES.get(cause) or chief.message
-        return f"{outcome.value}{where}; cause: {CAUSE_TITLES[cause]}", action
+        sure = "" if confidence is None or confidence.word == "certain" else f" ({confidence.word})"
+        return f"{outcome.value}{where}; cause{sure}: {CAUSE_TITLES[cause]}", action
     if chief is not None:
         return f"{outcome.value}, but {_uncapitalised(chief.message)}", ""
     odd = next((one for one in findings if one.code == "E003" and one.severity is Severity.WARNING), None)

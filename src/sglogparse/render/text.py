@@ -106,7 +106,9 @@ def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> 
 
 def _verdict(page: _Page, shown: LaunchReport) -> None:
     named = shown.outcome in (Outcome.CRASHED, Outcome.HUNG) and shown.cause != "unknown"
-    page.put(shown.headline + (f" ({shown.cause})" if named else ""), _STYLES[shown.outcome], most=2 * _ROWS)
+    other = f", or else {shown.runner_up}" if shown.runner_up else ""
+    told = f" ({shown.cause}{other})" if named else ""
+    page.put(shown.headline + told, _STYLES[shown.outcome], most=2 * _ROWS)
     if shown.action:
         page.put(shown.action, "bold", most=_ROWS)
     for line in shown.vitals:

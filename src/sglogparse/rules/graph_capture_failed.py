@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from sglogparse._causes import cause_of
 from sglogparse._echoes import Role
-from sglogparse._faults import faults
+from sglogparse._faults import Fault, faults
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+from sglogparse.causes import decide
+from sglogparse.causes._evidence import advice, clues_of
 from sglogparse.ledger.window import lower_fraction
 
 _CAPTURE = re.compile(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed: ?(.*)")
-_FIXES = {
-    "memory.graph_capture": "lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs)",
-    "kernel.jit_compile": (
-        "find out why the kernel did not compile (compiler, CUDA toolkit); "
-        "the memory flags that the message advises will not help"
-    ),
-}
+_BESIDE = "the memory flags that the message advises will not help"
 
 
 def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
@@ -53,18 +49,27 @@ def graph_capture_failed(launch: Launch) -> Iterator[Finding]:
     first, match = found[0]
     inner = next((text for text in first.exceptions if not _CAPTURE.search(text)), match[1].strip())
     reason = inner.partition("\n")[0] or "the reason is cut off"
-    cause = cause_of([*first.exceptions, match[1]], "graph capture")
+    clues = clues_of(launch, first, phase="graph capture")
+    decided = decide(replace(clues, exceptions=(*clues.exceptions, match[1])), ended=True)
     ranks = [fault.rank for fault, _ in found]
     yield Finding(
         Severity.ERROR,
         f"Graph capture failed{on_ranks(ranks)}: {reason}",
         launch.evidences([first.root_line]),
-        cause=cause,
-        fix=(lower_fraction(launch) if cause == "memory.graph_capture" else None)
-        or _FIXES.get(
-            cause, "look at the inner exception; the memory flags that the message advises will not help"
-        ),
+        cause=decided.cause,
+        confidence=decided.confidence,
+        runner_up=decided.runner_up,
+        fix=(lower_fraction(launch) if decided.cause == "memory.graph_capture" else None)
+        or _fix(launch, decided.cause, first),
         ranks=rank_list(ranks),
         root=launch.evidence(first.root_line),
         weight=2,
     )
+
+
+def _fix(launch: Launch, cause: str, fault: Fault) -> str:
+    """Return what to change; the message's own advice is on memory, whatever the reason was."""
+    told = advice(launch, cause, fault)
+    if told is None or cause == "code.assertion":  # what captures graphs is not where the bug is
+        told = "look at the inner exception"
+    return told if cause.startswith("memory.") else f"{told}; {_BESIDE}"

@@ -8,6 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+from sglogparse.causes._evidence import advice
 
 
 def kv_pool_full(launch: Launch) -> Iterator[Finding]:
@@ -46,7 +47,7 @@ def kv_pool_full(launch: Launch) -> Iterator[Finding]:
         + f" (#retracted_reqs: {frame['retracted'][0]} the first time).",
         launch.evidences([frame["line"][0], frame["line"][-1]]),
         cause="kv.pool_exhausted",
-        fix="lower --max-running-requests, raise --schedule-conservativeness, or give the pool more memory",
+        fix=advice(launch, "kv.pool_exhausted"),
         ranks=rank_list(frame["rank"]),
         root=launch.evidence(int(frame["line"][0])),
     )

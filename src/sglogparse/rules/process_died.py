@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
-from sglogparse._causes import cause_of
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
 from sglogparse._launches import STANDS, Launch, first_line, on_ranks, once, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
+from sglogparse.causes import Confidence, Decision
+from sglogparse.causes._evidence import advice, judged, told_above
 from sglogparse.ledger.window import lower_fraction
 
+#: Shortages of device memory behind the pools: a smaller fraction leaves more.
+_SHORTAGES = ("memory.runtime", "memory.graph_capture")
 #: Exit codes without a fault, or which somebody asked for: SIGTERM, SIGINT.
 _HARMLESS = (0, -15, -2)
 #: Signals that tell why: what they are called, and the cause.
@@ -80,15 +84,18 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
     if echoes:
         notes.append(f"{echoes} echo{'es' if echoes > 1 else ''} of it")
     where = f" {STANDS[first.phase]}" if first.phase else ""
-    cause = cause_of(list(first.exceptions), first.phase)
+    decided = judged(launch, first)
     return Finding(
         Severity.ERROR,
         f"{first.process or 'The server'}{on_ranks([first.rank])} died{where}: {first.headline}"
         + (f" ({', '.join(notes)})" if notes else ""),
         launch.evidences([first.line, first.root_line]),
-        cause=cause,
+        cause=decided.cause,
+        fix=(lower_fraction(launch) if decided.cause in _SHORTAGES else None)
+        or advice(launch, decided.cause, first),
+        confidence=decided.confidence,
+        runner_up=decided.runner_up,
         phase=first.phase,
-        fix=lower_fraction(launch) if cause in ("memory.runtime", "memory.graph_capture") else None,
         ranks=rank_list([first.rank, *(fault.rank for fault in same)]),
         root=launch.evidence(first.root_line),
         weight=1,
@@ -97,13 +104,17 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
 
 def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
     first = echoes[0]
-    cause = cause_of(list(first.exceptions), first.phase)
+    decided = judged(launch, first)
+    if decided.cause == "unknown":
+        decided = Decision("process.killed", Confidence("likely", "only echoes are in this log"), None)
     ranks = [fault.rank for fault in echoes]
     return Finding(
         Severity.ERROR,
         f"Only echoes of a fault are in this log: {first.headline} ({first.why}){on_ranks(ranks)}.",
         launch.evidences(fault.root_line for fault in echoes[:4]),
-        cause="process.killed" if cause == "unknown" else cause,
+        cause=decided.cause,
+        confidence=decided.confidence and replace(decided.confidence, word="likely"),
+        runner_up=decided.runner_up,
         fix="look for the first exception in the logs of the other ranks, nodes and processes",
         ranks=rank_list(ranks),
         root=launch.evidence(first.root_line),
@@ -150,6 +161,7 @@ def _signalled(launch: Launch, line: int, code: int) -> Finding:
         f"A child process ended with exit code {code} ({name}), and the log shows no earlier fault.",
         launch.evidences([line]),
         cause=cause,
+        confidence=Confidence("likely", f"it is {name}, and nothing else explains the end"),
         fix=f"look {where}",
         root=launch.evidence(line),
         weight=1,
@@ -166,13 +178,17 @@ def _parent_only(launch: Launch) -> Iterator[Finding]:
         return
     line = min(lines)
     coded = exits.filter(pl.col("code").is_not_null())
+    decided = told_above(launch, line)
+    named = decided.cause not in ("unknown", "process.killed", "code.assertion")
     said = f" (exit code {coded['code'][0]})" if not coded.is_empty() else ""
     yield Finding(
         Severity.ERROR,
         f"A child process failed{said}, and this log shows only the parent's echo of it, not the reason.",
         launch.evidences([line, *coded["line"][:1]]),
-        cause="process.killed",
-        fix="look for the first exception in the logs of the ranks and child processes",
+        cause=decided.cause if named else "process.killed",
+        confidence=decided.confidence if named else None,
+        fix=(advice(launch, decided.cause) if named else None)
+        or "look for the first exception in the logs of the ranks and child processes",
         root=launch.evidence(line),
         weight=1,
     )

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from sglogparse._faults import faults, trouble
+import polars as pl
+
+from sglogparse._faults import faults, last_progress, last_served, trouble
 from sglogparse._launches import Launch
 from sglogparse._report import Finding, Severity
+from sglogparse.causes import Clues, Decision, decide
+from sglogparse.causes._evidence import advice
+
+#: Of the lines that speak of failure so many are looked at.
+_MOST = 40
+#: Causes that a line without an exception does not prove: a process that goes on prints it too.
+_NOT_BY_A_LINE = (
+    *("code.", "process.", "request.", "perf.", "hang.", "model.", "config."),
+    *("env.missing_dependency", "env.version_mismatch", "env.filesystem"),
+)
+#: A line that says so itself is no fault.
+_GOES_ON = re.compile(r"(?i)\bignor|\bcontinuing|\bretrying|\bskipp")
 
 
 def unexplained_failures(launch: Launch) -> Iterator[Finding]:
@@ -29,19 +45,64 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         a feature that is disabled or falls back.
 
     What to do:
-        Read them.
+        Read them. Where a line names a cause in words that mean nothing else, and the server had not
+        served, the finding says which.
     """
     if faults(launch):
         return
     grave = trouble(launch, grave=True)
-    lines = grave or trouble(launch, grave=False)
+    lines = grave or sorted({*trouble(launch, grave=False), *_proxied(launch)})
     if not lines:
         return
     several = len(lines) > 1
     what = "a grave failure" if grave else "failures"
+    named = _named(launch, lines)
+    if named is not None:
+        line, decided = named
+        root = launch.evidence(line)
+        yield Finding(
+            Severity.WARNING,
+            f"{root.message.strip()} ({len(lines)} line{'s' if several else ''} of failure in all).",
+            launch.evidences([line, lines[-1]]),
+            cause=decided.cause,
+            fix=advice(launch, decided.cause),
+            confidence=replace(decided.confidence, word="likely") if decided.confidence else None,
+            root=root,
+            fatal=False,
+        )
+        return
     yield Finding(
         Severity.WARNING if grave else Severity.INFO,
         f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, "
         f"and no rule explains {'them' if several else 'it'}; the first is line {lines[0]}.",
         launch.evidences([lines[0], lines[-1]]),
     )
+
+
+def _proxied(launch: Launch) -> list[int]:
+    """Return the requests of a start that a proxy refused: urllib3 names their whole address to it alone."""
+    if launch.serves is not None:
+        return []
+    refused = pl.col("message").str.contains(
+        r"\"(?:GET|POST) https?://[^ \"]+ HTTP/[0-9.]+\" [45][0-9][0-9]\b"
+    )
+    return launch.records.filter(refused)["line"].to_list()
+
+
+def _named(launch: Launch, lines: list[int]) -> tuple[int, Decision] | None:
+    """Return the first line after which nothing goes on and that names a cause beyond doubt.
+
+    What it names of a server that has served stays undecided: nothing shows whether it lives on.
+    """
+    if launch.serves is not None:
+        return None
+    done = max(last_progress(launch), last_served(launch))
+    behind = [line for line in lines if line > done][:_MOST]
+    for proof in launch.evidences(behind):
+        if _GOES_ON.search(proof.message):
+            continue
+        decided = decide(Clues((proof.message.strip(),)), ended=True)
+        sure = decided.confidence is not None and decided.confidence.word == "certain"
+        if sure and not decided.cause.startswith(_NOT_BY_A_LINE):
+            return proof.line, decided
+    return None
