@@ -64,6 +64,10 @@ STANDS = {
 }
 
 
+#: Events of a request: only a server that serves can lose one, or finish one.
+_REQUESTS = ("kv_transfer_failed", "request_finished", "room_failed", "transfer_session")
+
+
 @dataclass(frozen=True)
 class Launch:
     """One start of a server: its lines, frames, arguments and phases."""
@@ -184,7 +188,7 @@ class Launch:
         answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
         if not line:  # only a server that serves can lose a request, or finish one
-            frames += [self.frames["kv_transfer_failed"], self.frames["request_finished"]]
+            frames += [self.frames[kind] for kind in _REQUESTS]
         lines = [
             first
             for frame in (*frames, answered)
@@ -195,6 +199,11 @@ class Launch:
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""
         return self.args.get(name)
+
+
+def serves_again(launch: Launch, line: int) -> bool:
+    """Tell whether a batch or an answer to a request stands behind a line."""
+    return launch.serves_after(line) is not None
 
 
 def once(derive: Callable[[Launch], _Derived]) -> Callable[[Launch], _Derived]:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
 from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
-from sglogparse._faults import stopped_at, trouble
+from sglogparse._detail import detail_of
+from sglogparse._faults import begins, stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, read_launches
 from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
+from sglogparse._router import router_ready, router_serves
 from sglogparse._vitals import vitals
 from sglogparse.rules import RULES
 
@@ -118,6 +120,8 @@ def _undecided(report: LaunchReport) -> LaunchReport:
         action=f"turn the log round (`tac {report.file}`) and ask again",
         fix=None,
         root=None,
+        detail=None,
+        stop=None,
         chief=None,
         vitals=(),
         findings=(),
@@ -171,6 +175,10 @@ def _with_earlier(reports: list[LaunchReport], groups: list[Group]) -> LaunchRep
     return replace(chief, headline=headline, action="; ".join(filter(None, (chief.action, told))))
 
 
+#: Rules whose warnings say that something failed, and not what.
+_DOUBTS = ("E003", "R001")
+
+
 def _judge(launch: Launch) -> LaunchReport:
     order = {rule.code: index for index, rule in enumerate(RULES)}
     findings = sorted(
@@ -178,24 +186,30 @@ def _judge(launch: Launch) -> LaunchReport:
         key=lambda one: (one.severity.rank, -one.weight, order[one.code]),
     )
     fault = [one for one in findings if one.root and one.fatal and one.severity is Severity.ERROR]
-    outcome = _outcome(launch, fault)
+    outcome = _outcome(launch, fault, findings)
     chief = fault[0] if fault else next((one for one in findings if one.severity is Severity.ERROR), None)
     chief = chief or next((one for one in findings if one.severity is Severity.WARNING and one.cause), None)
     if outcome in (Outcome.CRASHED, Outcome.HUNG):
         cause = next((one.cause for one in fault if one.cause and one.cause != "unknown"), "unknown")
     elif outcome in (Outcome.READY, Outcome.STOPPED):
-        doubt = any(one.code == "E003" and one.severity is Severity.WARNING for one in findings)
+        doubt = any(one.code in _DOUBTS and one.severity is Severity.WARNING for one in findings)
         named = [one.cause for one in findings if one.cause and one.severity is not Severity.INFO]
         cause = named[0] if named else "unknown" if doubt else "none"
     else:
         lost = outcome is Outcome.UNKNOWN and trouble(launch, grave=bool(launch.reached))
-        cause = "unknown" if lost else "none"
+        errors = [one.cause for one in findings if one.cause and one.severity is Severity.ERROR]
+        cause = errors[0] if errors else "unknown" if lost else "none"
     decisive = fault or [one for one in findings if one.cause == cause and one.severity is not Severity.INFO]
+    if not decisive and cause == "unknown":  # the line that is most likely to matter
+        decisive = [one for one in findings if one.code in _DOUBTS and one.root]
     root = min((one.root for one in decisive if one.root), default=None)
     told = next((one.phase for one in fault if one.phase and one.root == root), None)
     phase = told or (launch.phase_at(root.line, root.rank) if root else next(reversed(launch.reached), None))
     if cause == "memory.kv_budget":
         phase = "KV cache set-up"  # only there is the budget computed, whichever lines the log lacks
+    detail = detail_of(launch, root) if root else None
+    asked = stopped_at(launch)
+    stop = None if asked is None or outcome is not Outcome.STOPPED else launch.evidence(asked)
     headline, action = _verdict(outcome, cause, phase, chief, findings)
     return LaunchReport(
         file=launch.path,
@@ -214,12 +228,14 @@ def _judge(launch: Launch) -> LaunchReport:
         root=root,
         fault_time=launch.stamps_at(root.line)[0] if root else None,
         chief=chief,
-        vitals=tuple(vitals(launch, root, findings)),
+        vitals=tuple(vitals(launch, root, findings, detail, stop)),
         findings=tuple(findings),
+        detail=detail,
+        stop=stop,
     )
 
 
-def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
+def _outcome(launch: Launch, faults: list[Finding], findings: list[Finding]) -> Outcome:
     if faults:
         hung = faults[0].cause is not None and faults[0].cause.startswith(
             ("hang.", "dist.collective_timeout")
@@ -227,11 +243,16 @@ def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
         return Outcome.HUNG if hung else Outcome.CRASHED
     if stopped_at(launch) is not None:
         return Outcome.STOPPED
-    if launch.serves is not None:
+    if launch.serves is not None or router_ready(launch) is not None or router_serves(launch):
         return Outcome.READY
-    if trouble(launch, grave=True):
+    if trouble(launch, grave=bool(launch.reached)) or _fails(findings):
         return Outcome.UNKNOWN
-    return Outcome.STARTING if launch.reached else Outcome.UNKNOWN
+    return Outcome.STARTING if launch.reached or begins(launch) is not None else Outcome.UNKNOWN
+
+
+def _fails(findings: list[Finding]) -> bool:
+    """Tell whether a rule names an error of a process that no fault has ended."""
+    return any(one.root and not one.fatal and one.severity is Severity.ERROR for one in findings)
 
 
 def _verdict(

@@ -27,7 +27,10 @@ from sglogparse.rules.not_enough_memory import not_enough_memory
 from sglogparse.rules.printed_arithmetic import printed_arithmetic
 from sglogparse.rules.process_died import process_died
 from sglogparse.rules.rank_budget_differs import rank_budget_differs
+from sglogparse.rules.requests_failed import requests_failed
+from sglogparse.rules.router_without_workers import router_without_workers
 from sglogparse.rules.silent_ranks import silent_ranks
+from sglogparse.rules.transfer_devices_failed import transfer_devices_failed
 from sglogparse.rules.unexplained_failures import unexplained_failures
 from sglogparse.rules.watchdog_fired import watchdog_fired
 
@@ -69,6 +72,9 @@ RULES: tuple[Rule, ...] = (
     Rule("H001", watchdog_fired, "0.1.0"),
     Rule("H002", health_check_failed, "0.2.0"),
     Rule("T001", kv_transfer_failed, "0.2.0"),
+    Rule("T002", transfer_devices_failed, "0.3.0"),
+    Rule("T003", router_without_workers, "0.3.0"),
+    Rule("R001", requests_failed, "0.3.0"),
     Rule("E001", silent_ranks, "0.1.0"),
     Rule("E002", instrumentation, "0.1.0"),
     Rule("E003", unexplained_failures, "0.1.0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -23,6 +24,8 @@ _SIGNALS = {
     -4: ("SIGILL", "process.segfault"),
     -8: ("SIGFPE", "process.segfault"),
 }
+#: Numbers and addresses in a text.
+_NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)*")
 
 
 def process_died(launch: Launch) -> Iterator[Finding]:
@@ -52,16 +55,23 @@ def process_died(launch: Launch) -> Iterator[Finding]:
     found = faults(launch)
     active = [fault for fault in found if fault.role is not Role.TEARDOWN]
     whole = [fault for fault in active if fault.exceptions]
-    roots = [fault for fault in whole if fault.role is Role.ROOT] or [
-        fault for fault in active if not fault.exceptions and not (whole and whole[0].line < fault.line)
-    ]
+    roots = (
+        [fault for fault in whole if fault.role is Role.ROOT]
+        or [
+            fault
+            for fault in active
+            if fault.role is Role.ROOT and not fault.exceptions and not (whole and whole[0].line < fault.line)
+        ]
+        # that a process aborted is the fault itself when nothing says why
+        or [fault for fault in whole if fault.role is Role.CONFIRMATION]
+    )
     signal = _signal(launch)
     if roots and not (signal and signal[0] < roots[0].line):
         yield _root(launch, roots[0], [fault for fault in found if fault is not roots[0]])
     elif signal:
         yield _signalled(launch, *signal)
-    elif whole:
-        yield _only_echo(launch, whole)
+    elif active:
+        yield _only_echo(launch, whole or active)
     else:
         yield from _parent_only(launch)
 
@@ -69,8 +79,8 @@ def process_died(launch: Launch) -> Iterator[Finding]:
 def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
     more = [fault for fault in rest if fault.role is Role.ROOT]
     same = [fault for fault in more if fault.exceptions and fault.exceptions[-1:] == first.exceptions[-1:]]
-    others = len(more) - len(same)
-    echoes = len(rest) - len(more) + launch.frames["sigquit"].height
+    others = len({_kind(fault) for fault in more if fault.exceptions} - {_kind(first)})
+    echoes = sum(fault.role is not Role.ROOT for fault in rest) + launch.frames["sigquit"].height
     notes = []
     if same:
         notes.append(f"the same on {rank_spread(fault.rank for fault in same) or f'{len(same)} more'}")
@@ -90,6 +100,11 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         root=launch.evidence(first.root_line),
         weight=1,
     )
+
+
+def _kind(fault: Fault) -> str:
+    """Return what a fault is, whichever rank, address or number it names: faults that differ in it differ."""
+    return _NUMBERS.sub("#", fault.headline)
 
 
 def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
