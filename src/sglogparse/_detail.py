@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Lines around the fault that are shown: what led to it, and what it went on to say.
 _BEFORE = 5
-_AFTER = 8
+_AFTER = 10
 #: How far below a native crash its thread dumps begin, lines: the dumps of other threads come first.
 _DUMPS = 400
 #: Code of SGLang itself: a package, a checkout, or its kernels.
@@ -26,7 +26,9 @@ _SGLANG = re.compile(r"(?:^|/)(?:sglang|sgl_kernel|sglang_router)/")
 #: What stands before the part of a path that tells where code is.
 _ROOT = re.compile(r"^.*?(?:(?:site|dist)-packages/|/python/(?=sglang/)|(?=sglang/srt/))")
 #: A value that a message names, without the objects it is an attribute of.
-_VALUE = re.compile(r"(?<![A-Za-z0-9_.])(?:[A-Za-z_][A-Za-z0-9_]*\.)*([A-Za-z_][A-Za-z0-9_]*(?:\(\))?=[^\s,;()]+)")
+_VALUE = re.compile(
+    r"(?<![A-Za-z0-9_.])(?:[A-Za-z_][A-Za-z0-9_]*\.)*([A-Za-z_][A-Za-z0-9_]*(?:\(\))?=[^\s,;()]+)"
+)
 
 
 def detail_of(launch: Launch, root: Evidence) -> Detail:

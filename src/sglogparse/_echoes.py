@@ -79,7 +79,9 @@ ECHOES: tuple[Echo, ...] = (
         r"unknown reason from another rank",
         Role.ECHO,
         "another rank failed",
-        ["KVTransferError: KVTransferError(bootstrap_room=7): Failed due to an unknown reason from another rank"],
+        [
+            "KVTransferError: KVTransferError(bootstrap_room=7): Failed due to an unknown reason from another rank"
+        ],
         ["RuntimeError: unknown reason"],
     ),
     _echo(
@@ -101,7 +103,9 @@ ECHOES: tuple[Echo, ...] = (
             "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
             "[rank1]:[W1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=80): Connection reset",
         ],
-        ["torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined."],
+        [
+            "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined."
+        ],
     ),
     _echo(
         r"^EOFError\b",
@@ -212,7 +216,11 @@ ECHOES: tuple[Echo, ...] = (
             "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
             "To work around this error, add --disable-piecewise-cuda-graph to your launch command.",
         ],
-        ["RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."],
+        [
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            "Exception: Capture cuda graph failed: CUDA out of memory.\nPossible solutions:\n"
+            "1. set --mem-fraction-static to a smaller value\nOpen an issue on GitHub https://github.com/x",
+        ],
     ),
 )
 
@@ -230,7 +238,12 @@ class Waiting:
 WAITING: tuple[Waiting, ...] = (
     Waiting(
         frozenset(
-            {"sigquit_handler", "launch_phase_sigquit_handler", "running_phase_sigquit_handler", "kill_process_tree"}
+            {
+                "sigquit_handler",
+                "launch_phase_sigquit_handler",
+                "running_phase_sigquit_handler",
+                "kill_process_tree",
+            }
         ),
         Role.ECHO,
         "the parent's own handler of a child's end",
@@ -258,18 +271,28 @@ WAITING: tuple[Waiting, ...] = (
 )
 
 
+#: A call in a line of code.
+_CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\(")
+
+
 def role_of(exception: str) -> tuple[Role, str]:
     """Return the role of an exception (`type: message`), and why."""
+    head = exception.partition("\n")[0]
     for echo in ECHOES:
-        if echo.pattern.search(exception):
+        # many an exception ends with advice, and says before that what went wrong
+        text = head if echo.role in (Role.ADVICE, Role.CONFIRMATION) else exception
+        if echo.pattern.search(text):
             return echo.role, echo.why
     return Role.ROOT, "nothing in the log explains it"
 
 
-def role_of_stack(functions: Sequence[str | None]) -> tuple[Role, str]:
-    """Return the role of a stack whose exception is cut off, by SGLang's functions, outermost first."""
-    if functions:
-        for waiting in WAITING:
-            if functions[-1] in waiting.names:
-                return waiting.role, waiting.why
+def role_of_stack(functions: Sequence[str | None], code: str | None = None) -> tuple[Role, str]:
+    """Return the role of a stack whose exception is cut off, by SGLang's functions, outermost first.
+
+    `code` is the source text of the innermost frame: the function that it calls can be the one that waits.
+    """
+    inner = [*functions[-1:], *_CALL.findall(code or "")]
+    for waiting in WAITING:
+        if waiting.names.intersection(filter(None, inner)):
+            return waiting.role, waiting.why
     return Role.ROOT, "its exception is cut off"

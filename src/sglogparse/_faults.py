@@ -32,7 +32,7 @@ _FATAL = (
     r"|Watchdog caught collective operation timeout|watchdog got stuck for [0-9]+ seconds"
     r"|Memory access fault by GPU|HSA_STATUS_ERROR_[A-Z]|\] Assertion `|^Failed: (?:Cuda|NCCL) error"
     r"|^\[ERROR\] .*\bERR[0-9]{5}\b|^E[ZIJK][0-9]{4}[:\[ ]|/nvshmem/.*(?:non-zero status|NULL value|failed)"
-    r"|NCCL WARN .*(?:Connect to .*(?:failed|returned [0-9]+\()|completion from peer)"
+    r"|NCCL WARN .*(?:[Cc]onnect to .*(?:failed|returned )|completion from peer)"
     r"|^Cannot access gated repo|^(?:requests\.exceptions\.)?HTTPError: 40[134] Client Error"
     r"|^(?:ERROR:    )?\[Errno [0-9]+\] error while attempting to bind on address"
     r"|\bOutOfResources: out of resource: |^\[torch_memory_saver\.cpp\] CUresult error"
@@ -66,6 +66,7 @@ _FAILURE = (
 )
 _HARMLESS = (
     r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR"
+    r"|Task exception was never retrieved|Request is disconnected from the client side"
     r"|_(?:error|timeout|failed)\b|Killed process|[Tt]imeout set to|Tensor is replaced"
 )
 #: Events that report a failure of which no rule makes a fault: their words count as those of any other line.
@@ -196,7 +197,9 @@ def _in_order(launch: Launch, found: list[Fault]) -> list[Fault]:
     times = [stamps[launch.row(one.line)] for one in found]
     if None in times:
         return sorted(found, key=lambda one: one.line)
-    return [one for _, one in sorted(zip(times, found, strict=True), key=lambda pair: (pair[0], pair[1].line))]
+    return [
+        one for _, one in sorted(zip(times, found, strict=True), key=lambda pair: (pair[0], pair[1].line))
+    ]
 
 
 def _of_block(launch: Launch, row: dict[str, Any]) -> Fault:
@@ -210,8 +213,9 @@ def _of_block(launch: Launch, row: dict[str, Any]) -> Fault:
     if chain:
         root_line = _reason_line(launch, root_line)
     else:
-        own = [one["function"] for one in stack if _SERVER_CODE.search(one["path"] or "")]
-        role, why = role_of_stack(own)
+        calls = [one for one in stack if _SERVER_CODE.search(one["path"] or "")]
+        own = [one["function"] for one in calls]
+        role, why = role_of_stack(own, calls[-1]["code"] if calls else None)
         fault = replace(fault, role=role, why=why)
         if role is not Role.ROOT and not row["reported"]:
             root_line = _first_call(launch, row, own[-1]) or root_line
@@ -271,7 +275,8 @@ def _named_ahead(launch: Launch) -> Iterator[Fault]:
     text = pl.col("message").str.extract(_AHEAD)
     said = free.with_columns(said=text).filter(pl.col("said").is_not_null())
     for line, rank, text_ in said.select("line", "rank", "said").iter_rows():
-        yield _of_line(launch, line, rank, text_)
+        named = f"AttributeError: {text_}" if " object has no attribute " in text_ else text_
+        yield _of_line(launch, line, rank, named)
 
 
 def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
@@ -279,8 +284,11 @@ def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
 
     Only a batch shows that the ranks live on: the HTTP process answers for some time after a rank has died.
     """
-    bare = _free(launch).filter(~pl.col("headed") & (pl.col("line") > _last_batch(launch)))
-    fatal = bare.filter(pl.col("message").str.contains(_FATAL))
+    free = _free(launch).filter(pl.col("line") > _last_batch(launch))
+    # NCCL can be told to stamp its records, and tries again before it gives up
+    nccl = pl.col("message").str.contains("NCCL WARN", literal=True)
+    some = pl.when(nccl).then(pl.col("line") > last_progress(launch)).otherwise(~pl.col("headed"))
+    fatal = free.filter(some).filter(pl.col("message").str.contains(_FATAL))
     kinds = pl.col("message").str.extract(f"({_FATAL})").alias("kind")
     firsts = fatal.with_columns(kinds).unique("kind", keep="first", maintain_order=True)
     told = 0
@@ -317,7 +325,16 @@ def stopped_at(launch: Launch) -> int | None:
 
 
 #: Families of lines that software of a server, or a router, prints as it starts.
-_START_FAMILIES = ("nccl", "sglang_print", "sgl_kernel", "deepgemm", "deepep", "flashinfer", "aiter", "nvshmem")
+_START_FAMILIES = (
+    "nccl",
+    "sglang_print",
+    "sgl_kernel",
+    "deepgemm",
+    "deepep",
+    "flashinfer",
+    "aiter",
+    "nvshmem",
+)
 _START_BARS = r"Loading|Capturing|checkpoint shards|[Cc]loning"
 #: A record in SGLang's form whose header nobody prints so.
 _LIKE_SGLANG = r"^\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[^\]]*\] "
@@ -332,9 +349,7 @@ def begins(launch: Launch) -> int | None:
     """
     kind = launch.lines["kind"].cast(pl.String)
     foreign = launch.frames["foreign"]
-    bars = foreign.filter(
-        (pl.col("family") == "progress_bar") & pl.col("message").str.contains(_START_BARS)
-    )
+    bars = foreign.filter((pl.col("family") == "progress_bar") & pl.col("message").str.contains(_START_BARS))
     own = launch.records.filter(pl.lit(kind.is_null()) & pl.col("text").str.contains(_LIKE_SGLANG))
     lines = [
         first_line(launch.lines.filter(pl.lit(kind.is_in(["message", *_START_FAMILIES])))),

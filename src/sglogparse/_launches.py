@@ -185,16 +185,25 @@ class Launch:
 
     def serves_after(self, line: int) -> int | None:
         """Return the first line behind a line that shows readiness."""
-        answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))
+        # a request that failed within the server was taken by one
+        taken = pl.col("status").is_in([200] if line else [200, 500])
+        answered = self.frames["http_access"].filter((pl.col("method") == "POST") & taken)
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
         if not line:  # only a server that serves can lose a request, or finish one
             frames += [self.frames[kind] for kind in _REQUESTS]
+            frames.append(self._went_away)
         lines = [
             first
             for frame in (*frames, answered)
             if (first := first_line(frame.filter(pl.col("line") > line) if line else frame)) is not None
         ]
         return min(lines, default=None)
+
+    @cached_property
+    def _went_away(self) -> pl.DataFrame:
+        """Return the lines that tell of a client which left a request that was being served."""
+        gone = pl.col("message").str.contains("Request is disconnected from the client side", literal=True)
+        return self.records.filter(gone).select("line")
 
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""

@@ -24,6 +24,10 @@ _SIGNALS = {
     -4: ("SIGILL", "process.segfault"),
     -8: ("SIGFPE", "process.segfault"),
 }
+#: An exit code behind a header that is not SGLang's.
+_EXIT_LINE = r"^\[[0-9-]+ [0-9:]+\] Exit code: (-?[0-9]{1,4})$"
+#: How far above a fault stands what led to it, lines.
+_JUST_ABOVE = 5
 #: Numbers and addresses in a text.
 _NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)*")
 
@@ -94,12 +98,21 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         f"{first.process or 'The server'}{on_ranks([first.rank])} died{where}: {first.headline}"
         + (f" ({', '.join(notes)})" if notes else ""),
         launch.evidences([first.line, first.root_line]),
-        cause=cause_of(list(first.exceptions), first.phase),
+        cause=_cause(launch, first),
         phase=first.phase,
         ranks=rank_list([first.rank, *(fault.rank for fault in same)]),
         root=launch.evidence(first.root_line),
         weight=1,
     )
+
+
+def _cause(launch: Launch, fault: Fault) -> str:
+    """Return the cause of a fault; of one that is cut off, that of what was reported just above it."""
+    if fault.exceptions:
+        return cause_of(list(fault.exceptions), fault.phase)
+    near = pl.col("line").is_between(fault.line - _JUST_ABOVE, fault.line)
+    told = not launch.frames["bootstrap_failed"].filter(near).is_empty()
+    return "pd.bootstrap" if told else "unknown"
 
 
 def _kind(fault: Fault) -> str:
@@ -132,6 +145,13 @@ def _exits(launch: Launch) -> pl.DataFrame:
     when the start does not go on either.
     """
     frame = launch.frames["process_exit"].select("line", "exit_code", "pid", "process")
+    # the logger of the diffusion server stamps its records in a way of its own
+    said = pl.col("message").str.extract(_EXIT_LINE).cast(pl.Int64, strict=False)
+    other = launch.records.filter(pl.lit(launch.lines["kind"].is_null())).select("line", code=said)
+    known = other.drop_nulls("code").select(
+        "line", pl.col("code").cast(frame["exit_code"].dtype).alias("exit_code")
+    )
+    frame = pl.concat([frame, known], how="diagonal").sort("line")
     status = pl.col("pid").is_not_null() & pl.col("process").is_null()
     code = pl.col("exit_code")
     signal = code.mod(128)

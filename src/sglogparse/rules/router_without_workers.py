@@ -43,18 +43,20 @@ def router_without_workers(launch: Launch) -> Iterator[Finding]:
     last = int(failed["line"][-1])
     fine = lines.filter("fine")["line"].max()
     goes_on = isinstance(fine, int) and fine > last
-    # checks that failed since the last request that was answered before the first one that was not
     begun = int(failed["line"][0])
-    before = lines.filter(pl.col("fine") & (pl.col("line") < begun))["line"].max()
-    unwell = lines.filter(
-        pl.col("unwell") & (pl.col("line") < begun) & (pl.col("line") > (before if isinstance(before, int) else 0))
-    )
+    unwell = _unwell(lines.filter(pl.col("unwell") & (pl.col("line") < begun)))
     first = int(unwell["line"][0]) if not unwell.is_empty() else begun
     shown = [first, begun, last]
-    said = " ".join(one.message for one in launch.evidences(shown))
+    said = " ".join(one.message for one in launch.evidences([first]))
     servers = list(dict.fromkeys(_SERVER.findall(said)))
-    checks = f" after {unwell.height} failed health check{'s' if unwell.height > 1 else ''}" if unwell.height else ""
-    named = f" of {', '.join(servers)}" if servers and checks else f" ({', '.join(servers)})" if servers else ""
+    checks = (
+        f" after {unwell.height} failed health check{'s' if unwell.height > 1 else ''}"
+        if unwell.height
+        else ""
+    )
+    named = (
+        f" of {', '.join(servers)}" if servers and checks else f" ({', '.join(servers)})" if servers else ""
+    )
     yield Finding(
         Severity.WARNING if goes_on else Severity.ERROR,
         f"The router refused {failed.height} time{'s' if failed.height > 1 else ''} to pass a request on"
@@ -65,3 +67,11 @@ def router_without_workers(launch: Launch) -> Iterator[Finding]:
         root=launch.evidence(first),
         fatal=False,
     )
+
+
+def _unwell(lines: pl.DataFrame) -> pl.DataFrame:
+    """Return what was said of the server that was last called unwell, or all where none is named."""
+    if lines.is_empty():
+        return lines
+    named = _SERVER.findall(lines["message"][-1])
+    return lines.filter(pl.col("message").str.contains(named[0], literal=True)) if named else lines

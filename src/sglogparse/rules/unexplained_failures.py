@@ -44,4 +44,6 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, "
         f"and no rule explains {'them' if several else 'it'}; the first is line {lines[0]}.",
         launch.evidences([lines[0], lines[-1]]),
+        root=launch.evidence(lines[0]),
+        fatal=False,
     )
