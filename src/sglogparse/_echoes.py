@@ -1,8 +1,8 @@
 """The role of a fault line: what began a failure, and what only repeats it.
 
 A process that dies takes others with it, and each of them prints. Two tables say which lines do not begin a
-failure, and why: one for exceptions (`type: message`), one for the innermost function of a stack whose exception
-is cut off. Everything else that ends a process is a candidate for the first fault.
+failure, and why: one for exceptions (`type: message`), one for the innermost function of a stack whose
+exception is cut off. Everything else that ends a process is a candidate for the first fault.
 """
 
 from __future__ import annotations
@@ -79,33 +79,28 @@ ECHOES: tuple[Echo, ...] = (
         r"unknown reason from another rank",
         Role.ECHO,
         "another rank failed",
-        [
-            "KVTransferError: KVTransferError(bootstrap_room=7): Failed due to an unknown reason from another rank"
-        ],
+        ["KVTransferError(bootstrap_room=7): Failed due to an unknown reason from another rank"],
         ["RuntimeError: unknown reason"],
     ),
     _echo(
-        r"NCCL communicator was aborted(?: on rank)?|ncclCommAbort|remote process exited or there was a network error",
+        r"NCCL communicator was aborted|ncclCommAbort|remote process exited or there was a network error",
         Role.ECHO,
         "another rank aborted the group",
         [
             "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 3.",
-            "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
-            " Last error: NET/IB: remote process exited or there was a network error",
+            "RuntimeError: NCCL error: remote process exited or there was a network error",
         ],
         ["torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled cuda error"],
     ),
     _echo(
-        r"Failed to recv, got 0 bytes|recvValue failed|sendBytes failed|failed to check the .should dump. flag",
+        r"Failed to recv, got 0 bytes|recvValue failed|sendBytes failed|failed to check the .should dump",
         Role.ECHO,
         "the process that holds the store is gone",
         [
             "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
             "[rank1]:[W1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=80): Connection reset",
         ],
-        [
-            "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined."
-        ],
+        ["torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients."],
     ),
     _echo(
         r"^EOFError\b",
@@ -140,7 +135,7 @@ ECHOES: tuple[Echo, ...] = (
         "a worker of another program died",
         [
             "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
-            "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly",
+            "concurrent.futures.process.BrokenProcessPool: A process in the pool was terminated",
         ],
         ["ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."],
     ),
@@ -234,7 +229,7 @@ class Waiting:
     why: str
 
 
-#: Functions of SGLang: with one of them innermost among its frames, a stack without an exception is no first fault.
+#: Functions of SGLang: a stack without an exception that has one of them innermost is no first fault.
 WAITING: tuple[Waiting, ...] = (
     Waiting(
         frozenset(

@@ -53,7 +53,7 @@ def router_starts(launch: Launch) -> int | None:
 
 
 def router_stops(launch: Launch) -> int | None:
-    """Return the first line by which a router says that it was asked to stop, behind which it serves nothing."""
+    """Return the first line by which a router says that it was asked to stop, and serves nothing since."""
     lines = router_lines(launch)
     fine = lines.filter("fine")["line"].max()
     return first_line(lines.filter(pl.col("stops") & (pl.col("line") > (fine or 0))))

@@ -12,8 +12,8 @@ import polars as pl
 from sglogparse._launches import Launch, once
 from sglogparse._phases import seconds
 
-#: How full the pool is that holds what running requests have. Pools of states and of windows keep what they can
-#: get for the prefix cache: that they are full says nothing.
+#: How full the pool is that holds what running requests have. Pools of states and of windows keep what they
+#: can get for the prefix cache: that they are full says nothing.
 _USAGE = ("token_usage", "full_token_usage")
 
 
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     rank: str | None
     first: int
     last: int
-    count: int
+    batches: int
     decodes: int
     #: from the first to the last, s; None without stamps
     span: float | None
@@ -72,11 +72,11 @@ def runs(frame: pl.DataFrame, condition: pl.Expr) -> list[Run]:
         .agg(
             first=pl.col("line").min(),
             last=pl.col("line").max(),
-            count=pl.len(),
+            batches=pl.len(),
             decodes=pl.col("decode").sum(),
             span=pl.col("at").max() - pl.col("at").min(),
         )
-        .sort("count", "first", descending=[True, False])
+        .sort("batches", "first", descending=[True, False])
     )
     return [Run(*row) for row in found.drop("run").iter_rows()]
 
@@ -85,6 +85,18 @@ def within(frame: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return the statuses of a run."""
     mine = pl.col("rank").eq_missing(run.rank) & pl.col("line").is_between(run.first, run.last)
     return frame.filter(mine)
+
+
+def most(frame: pl.DataFrame, name: str) -> float | None:
+    """Return the largest value of a column; None when it has none."""
+    value = frame[name].cast(pl.Float64).max()
+    return value if isinstance(value, float) else None
+
+
+def least(frame: pl.DataFrame, name: str) -> float | None:
+    """Return the smallest value of a column; None when it has none."""
+    value = frame[name].cast(pl.Float64).min()
+    return value if isinstance(value, float) else None
 
 
 def number(value: Any) -> str:  # noqa: ANN401 - what an aggregation of polars returns

@@ -10,12 +10,15 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from sglogparse._causes import CAUSE_FIXES, CAUSE_TITLES
 from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
 from sglogparse._detail import detail_of
 from sglogparse._faults import begins, stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, read_launches
+from sglogparse._phases import seconds
 from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._router import router_ready, router_serves
@@ -240,7 +243,7 @@ def _outcome(launch: Launch, faults: list[Finding], findings: list[Finding]) -> 
         hung = faults[0].cause is not None and faults[0].cause.startswith(
             ("hang.", "dist.collective_timeout")
         )
-        return Outcome.HUNG if hung else Outcome.CRASHED
+        return Outcome.HUNG if hung or _lives_on(launch, faults) else Outcome.CRASHED
     if stopped_at(launch) is not None:
         return Outcome.STOPPED
     if launch.serves is not None or router_ready(launch) is not None or router_serves(launch):
@@ -248,6 +251,36 @@ def _outcome(launch: Launch, faults: list[Finding], findings: list[Finding]) -> 
     if trouble(launch, grave=bool(launch.reached)) or _fails(findings):
         return Outcome.UNKNOWN
     return Outcome.STARTING if launch.reached or begins(launch) is not None else Outcome.UNKNOWN
+
+
+#: How long health checks must fail after a fault before the process is said to live on and hang, s.
+_LIVES_ON = 60.0
+
+
+def _lives_on(launch: Launch, faults: list[Finding]) -> bool:
+    """Tell whether the server's process lived on after a rank's fault, and answered nothing any more.
+
+    Nothing has ended: no signal, no exit code; and health checks fail, again and again.
+    """
+    line = min(one.root.line for one in faults if one.root)
+    behind = pl.col("line") > line
+    ended = ("sigquit", "process_exit", "sigterm", "kill_tree", "child_terminated")
+    if any(not launch.frames[kind].filter(behind).is_empty() for kind in ended):
+        return False
+    access = launch.frames["http_access"].filter(behind & (pl.col("method") == "GET"))
+    failed = [
+        launch.frames["health_check_failed"].filter(behind)["line"],
+        access.filter((pl.col("status") >= 500) & pl.col("path").str.starts_with("/health"))["line"],
+    ]
+    lines = sorted(number for some in failed for number in some)
+    if (
+        len(lines) < 2
+        or not access.filter(pl.col("line") > lines[-1]).filter(pl.col("status") < 300).is_empty()
+    ):
+        return False
+    at = seconds(launch)
+    first, last = at[launch.row(lines[0])], at[launch.row(lines[-1])]
+    return first is not None and last is not None and last - first >= _LIVES_ON
 
 
 def _fails(findings: list[Finding]) -> bool:
@@ -265,7 +298,7 @@ def _verdict(
         return f"{outcome.value}{where}; cause: {CAUSE_TITLES[cause]}", action
     if chief is not None:
         return f"{outcome.value}, but {_uncapitalised(chief.message)}", ""
-    odd = next((one for one in findings if one.code == "E003" and one.severity is Severity.WARNING), None)
+    odd = next((one for one in findings if one.code in _DOUBTS and one.severity is Severity.WARNING), None)
     doubt = _uncapitalised(odd.message) if odd else ""
     if outcome is Outcome.READY:
         return f"ready: the server serves{'' if odd else ' and the log shows no fault'}", doubt
@@ -275,10 +308,11 @@ def _verdict(
             doubt,
         )
     words = next((one for one in findings if one.code == "E003"), None)
-    if outcome is Outcome.STARTING and phase is not None:
+    if outcome is Outcome.STARTING:
+        stands = f"the log ends {STANDS[phase]}" if phase else "the log shows the beginning of a start"
         if words is not None:
-            return f"starting: the log ends {STANDS[phase]}", _uncapitalised(words.message)
-        return f"starting: the log ends {STANDS[phase]} and shows no fault", ""
+            return f"starting: {stands}", _uncapitalised(words.message)
+        return f"starting: {stands} and {'shows ' if phase else ''}no fault", ""
     if words is not None:
         return f"undecided: the line most likely to matter is {words.evidence[0].line}", doubt
     return "undecided: no line of this log shows how the server fared", doubt

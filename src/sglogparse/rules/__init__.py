@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from sglogparse._launches import Launch
 from sglogparse._report import Finding
+from sglogparse.rules.collective_timed_out import collective_timed_out
 from sglogparse.rules.drafts_refused import drafts_refused
 from sglogparse.rules.failure_reported import failure_reported
 from sglogparse.rules.graph_capture_failed import graph_capture_failed
@@ -83,6 +84,7 @@ RULES: tuple[Rule, ...] = (
     Rule("P002", never_ready, "0.1.0"),
     Rule("H001", watchdog_fired, "0.1.0"),
     Rule("H002", health_check_failed, "0.2.0"),
+    Rule("H003", collective_timed_out, "0.3.0"),
     Rule("T001", kv_transfer_failed, "0.2.0"),
     Rule("T002", transfer_devices_failed, "0.3.0"),
     Rule("T003", router_without_workers, "0.3.0"),

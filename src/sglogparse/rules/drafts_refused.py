@@ -23,8 +23,8 @@ def drafts_refused(launch: Launch) -> Iterator[Finding]:
         A median accept length below 1.1 over ten decode batches or more.
 
     Why it matters:
-        Each step pays for the draft model and the verification and gives one token: it is slower than without.
-        A draft model of another target, or weights that were loaded wrongly, look like this.
+        Each step pays for the draft model and the verification and gives one token: slower than without. A
+        draft model of another target, or weights that were loaded wrongly, look like this.
 
     Evidence:
         The first and the last decode batch with an accept length; the median.
@@ -47,7 +47,7 @@ def drafts_refused(launch: Launch) -> Iterator[Finding]:
         f"{frame.height} decode batches.",
         launch.evidences([int(frame["line"][0]), int(frame["line"][-1])]),
         cause="perf.degraded",
-        fix="see that --speculative-draft-model-path belongs to this target, or serve without speculative decoding",
+        fix="see that --speculative-draft-model-path belongs to this target, or serve without drafts",
         ranks=rank_list(frame.select(pl.col("rank").drop_nulls())["rank"]),
         root=launch.evidence(int(frame["line"][0])),
         fatal=False,

@@ -30,7 +30,7 @@ _REPORTS: dict[str, tuple[str, str, str]] = {
     "pd_timeout": (
         "requests waited too long for the other side",
         "pd.transfer",
-        "look in the log of the other side at this time: whether it is overloaded, ended, or cannot be reached",
+        "look in the log of the other side at this time: is it overloaded, has it ended, can it be reached",
     ),
     "room_failed": (
         "the transfer of a KV cache failed",

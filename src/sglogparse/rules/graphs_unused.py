@@ -9,9 +9,9 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import decodes, number
+from sglogparse._serving import decodes, least, most, number
 
-#: A few batches without graphs are usual (a first batch, a mixed one): half of all, and at least ten, are not.
+#: A few batches without graphs are usual (the first, a mixed one): half of all, and at least ten, are not.
 _SHARE = 0.5
 _BATCHES = 10
 
@@ -45,10 +45,11 @@ def graphs_unused(launch: Launch) -> Iterator[Finding]:
         return
     if off.height < max(_BATCHES, _SHARE * frame.height):
         return
-    smallest, largest = off["running_req"].min(), off["running_req"].max()
+    smallest, largest = least(off, "running_req"), most(off, "running_req")
     limit = _largest_captured(launch)
-    above = limit is not None and smallest is not None and float(str(smallest)) > limit
-    sizes = "" if smallest is None else f" of {number(smallest)} to {number(largest)} requests"
+    above = limit is not None and smallest is not None and smallest > limit
+    span = number(smallest) if smallest == largest else f"{number(smallest)} to {number(largest)}"
+    sizes = "" if smallest is None else f" of {span} requests"
     yield Finding(
         Severity.WARNING,
         f"{off.height} of {frame.height} decode batches{sizes} ran without a graph{on_ranks(off['rank'])}"

@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import decodes, number, runs, within
+from sglogparse._serving import decodes, most, number, runs, within
 
 #: A pool is full when not one page in a hundred is free: the next long prompt does not fit.
 _FULL = 0.99
@@ -41,24 +41,25 @@ def kv_pool_pinned(launch: Launch) -> Iterator[Finding]:
     frame = decodes(launch)
     full = pl.col("usage") >= _FULL
     queued = full & (pl.col("queue_req") > 0)
-    found = [run for run in runs(frame, queued) if run.count >= _WITH_QUEUE] or [
-        run for run in runs(frame, full) if run.count >= _WITHOUT_QUEUE
+    found = [run for run in runs(frame, queued) if run.batches >= _WITH_QUEUE] or [
+        run for run in runs(frame, full) if run.batches >= _WITHOUT_QUEUE
     ]
     if not found or not launch.frames["retraction"].is_empty():  # K001 speaks of it
         return
     run = found[0]
     rows = within(frame, run)
-    queue, running, usage = (rows[name].max() for name in ("queue_req", "running_req", "usage"))
+    queue, running = most(rows, "queue_req"), most(rows, "running_req")
     lasted = f" over {run.span:.0f} s" if run.span else ""
     yield Finding(
         Severity.WARNING,
-        f"The KV pool stays full{on_ranks([run.rank])}: usage {usage:.2f} in {run.count} decode batches{lasted}"
+        f"The KV pool stays full{on_ranks([run.rank])}: usage {most(rows, 'usage'):.2f} "
+        f"in {run.batches} decode batches{lasted}"
         + (f", {number(running)} running" if running is not None else "")
         + (f", up to {number(queue)} queued" if queue else "")
         + ".",
         launch.evidences([run.first, run.last]),
         cause="kv.pool_exhausted",
-        fix="lower --max-running-requests, or give the pool more memory (--mem-fraction-static, --kv-cache-dtype)",
+        fix="lower --max-running-requests, or give the pool more memory (--mem-fraction-static)",
         ranks=rank_list([run.rank]),
         root=launch.evidence(run.first),
         fatal=False,

@@ -11,7 +11,7 @@ from sglogparse._faults import faults
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
-_UNSUPPORTED = re.compile(r"(?:Model architectures|Unsupported architectures).*\['([A-Za-z0-9_]+)'")
+_UNSUPPORTED = re.compile(r"(?:Model architectures|Unsupported architectures).*?\['([A-Za-z0-9_]+)'")
 #: What class names of models end with, which the names of their modules do not have.
 _ENDING = re.compile(r"(?:For[A-Z][A-Za-z0-9]*|Model|LMHeadModel)$")
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import Run, number, runs, statuses, within
+from sglogparse._serving import Run, most, number, runs, statuses, within
 
 #: Below this share of the pool in use memory does not hold requests back.
 _IDLE = 0.5
@@ -39,7 +39,7 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
         runs as many requests as it was told to at the most (--max-running-requests).
 
     What to do:
-        Raise --max-running-requests when the running ones stay at a limit; else look at the time of a prefill.
+        Raise --max-running-requests when the running ones stay at a limit; else look how long prefills take.
     """
     frame = statuses(launch)
     waits = (pl.col("queue_req") >= _QUEUE) & (pl.col("queue_req") > pl.col("running_req"))
@@ -49,19 +49,19 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
     run = found[0]
     rows = within(frame, run)
     worst = rows.filter("decode").sort("queue_req", descending=True).row(0, named=True)
-    most = rows["running_req"].max()
-    limit = _limit(launch)
-    if limit is not None and most is not None and float(str(most)) >= limit:
+    limit, running = _limit(launch), most(rows, "running_req")
+    if limit is not None and running is not None and running >= limit:
         return
     speed = f" at {number(worst['gen_throughput'])} tokens/s" if worst["gen_throughput"] is not None else ""
-    lasted = f" for {run.span:.0f} s" if run.span else f" in {run.count} batches"
+    lasted = f" for {run.span:.0f} s" if run.span else f" in {run.batches} batches"
     yield Finding(
         Severity.WARNING,
-        f"Requests wait though the KV pool is idle{on_ranks([run.rank])}{lasted}: #queue-req: "
-        f"{number(worst['queue_req'])} while {number(worst['running_req'])} run{speed}, usage {worst['usage']:.2f}.",
+        f"Requests wait though the KV pool is idle{on_ranks([run.rank])}{lasted}: "
+        f"#queue-req: {number(worst['queue_req'])} while {number(worst['running_req'])} run{speed}, "
+        f"usage {worst['usage']:.2f}.",
         launch.evidences([run.first, worst["line"], run.last]),
         cause="perf.degraded",
-        fix="raise --max-running-requests if the running ones stay at a limit; else see how long a prefill takes",
+        fix="raise --max-running-requests if those that run stay at a limit; else see how long prefills take",
         ranks=rank_list([run.rank]),
         root=launch.evidence(worst["line"]),
         fatal=False,
@@ -69,7 +69,7 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
 
 
 def _lasts(run: Run) -> bool:
-    long = run.span >= _LASTS if run.span is not None else run.count >= _BATCHES
+    long = run.span >= _LASTS if run.span is not None else run.batches >= _BATCHES
     return long and run.decodes > 0
 
 

@@ -62,7 +62,7 @@ def rank_slower(launch: Launch) -> Iterator[Finding]:
             and rank["accept_len"] is not None
             and rank["accept_len"] < _ACCEPTS * accepts
         )
-        sure = min(rank["batches"], others["batches"].min() or 0) >= _BATCHES  # type: ignore[type-var]
+        sure = min(rank["batches"], others["batches"].min() or 0) >= _BATCHES
         if rank["gen_throughput"] >= _SLOW * speed or not alike or not (sure or short):
             return
         line = _typical(frame, rank["rank"], rank["gen_throughput"])
@@ -72,8 +72,8 @@ def rank_slower(launch: Launch) -> Iterator[Finding]:
         )
         yield Finding(
             Severity.WARNING,
-            f"{rank['rank']} decodes at {number(rank['gen_throughput'])} tokens/s, the other {others.height} ranks "
-            f"at {number(speed)}, with about as many requests{because}.",
+            f"{rank['rank']} decodes at {number(rank['gen_throughput'])} tokens/s, the other {others.height} "
+            f"ranks at {number(speed)}, with about as many requests{because}.",
             launch.evidences([line, other]),
             cause="perf.degraded",
             fix=f"see the device of {rank['rank']} (clocks, other processes, its link)"

@@ -63,7 +63,7 @@ def router_without_workers(launch: Launch) -> Iterator[Finding]:
         f"{checks}{named}{'' if goes_on else ', and the log shows none answered since'}.",
         launch.evidences(shown),
         cause="pd.bootstrap",
-        fix="look in the log of the server that does not answer, at the time of the first failed health check",
+        fix="look in the log of the server that does not answer, at the time of the first failed check",
         root=launch.evidence(first),
         fatal=False,
     )

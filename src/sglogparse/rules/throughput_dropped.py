@@ -51,7 +51,7 @@ def throughput_dropped(launch: Launch) -> Iterator[Finding]:
     low = pl.col("known") & (pl.col("gen_throughput") < _SHARE * pl.col("usual"))
     prefills = launch.frames["prefill_batch"]["line"]
     for run in runs(frame, low):
-        if run.count < _BATCHES or (run.span or 0.0) < _LASTS:
+        if run.batches < _BATCHES or (run.span or 0.0) < _LASTS:
             continue
         if prefills.is_between(run.first, run.last).any():
             continue
@@ -65,8 +65,8 @@ def _dropped(launch: Launch, frame: pl.DataFrame, run: Run) -> Finding:
     begun = seconds(launch)[launch.row(run.first)]
     return Finding(
         Severity.WARNING,
-        f"Decode throughput fell to {number(speed)} tokens/s{on_ranks([run.rank])} for {run.span:.0f} s, against a "
-        f"median of {number(before)} with as many requests, {begun:.0f} s after the first line"
+        f"Decode throughput fell to {number(speed)} tokens/s{on_ranks([run.rank])} for {run.span:.0f} s, "
+        f"against a median of {number(before)} with as many requests, {begun:.0f} s after the first line"
         f"{_changes(frame, rows)}.",
         launch.evidences([run.first, run.last]),
         cause="perf.degraded",

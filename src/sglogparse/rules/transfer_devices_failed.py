@@ -16,8 +16,8 @@ _ERRORS = (
     r"Process failed for slice|mark it inactive|Context is not active|Device [0-9]+ is not active"
     r"|Failed to (?:modify QP|create QP|register memory|complete transfers|set up connection)"
     r"|transport retry counter exceeded|local protection error|remote access error|remote operation error"
-    r"|Failed to get segment desc|Transfer (?:engine )?(?:timed out|failed)|\bNIXL_ERR_[A-Z_]+|nixlRemoteDisconnect"
-    r"|Sync batch data transfer timeout"
+    r"|Failed to get segment desc|Transfer (?:engine )?(?:timed out|failed)|\bNIXL_ERR_[A-Z_]+"
+    r"|nixlRemoteDisconnect|Sync batch data transfer timeout"
 )
 #: A device, or a peer, that an error names.
 _DEVICE = re.compile(r"(?:local_nic: |local RNIC [0-9.:]+@|not active: )([A-Za-z0-9_]+)")
@@ -79,8 +79,8 @@ def transfer_devices_failed(launch: Launch) -> Iterator[Finding]:
         + ".",
         launch.evidences([int(found["line"][0]), last]),
         cause="pd.transfer",
-        fix="see link and counters of the device (`ibstat`), whether the peer lives, and --disaggregation-ib-device "
-        "on both sides",
+        fix="see link and counters of the device (`ibstat`), whether the peer lives, and "
+        "--disaggregation-ib-device on both sides",
         root=launch.evidence(int(found["line"][0])),
         fatal=False,
         weight=1,

@@ -40,15 +40,15 @@ def transfers_pile_up(launch: Launch) -> Iterator[Finding]:
     """
     frame = statuses(launch).filter(~pl.col("decode"))
     piled = (pl.col("waiting") >= _WAITING) & (pl.col("usage") >= _FULL) & (pl.col("queue_req") > 0)
-    found = [run for run in runs(frame, piled) if run.count >= _BATCHES]
+    found = [run for run in runs(frame, piled) if run.batches >= _BATCHES]
     if not found:
         return
     run = found[0]
     last = within(frame, run).row(-1, named=True)
     yield Finding(
         Severity.WARNING,
-        f"{number(last['waiting'])} requests wait for the transfer of their KV cache{on_ranks([run.rank])} and hold "
-        f"the pool: usage {last['usage']:.2f}, {number(last['queue_req'])} more queued.",
+        f"{number(last['waiting'])} requests wait for the transfer of their KV cache{on_ranks([run.rank])} "
+        f"and hold the pool: usage {last['usage']:.2f}, {number(last['queue_req'])} more queued.",
         launch.evidences([run.first, run.last]),
         cause="perf.degraded",
         fix="add decode servers, or give the transfer more bandwidth (--disaggregation-ib-device)",
