@@ -43,7 +43,7 @@ def test_the_report_names_exception_frame_and_values(read):
     assert fault["code"] == "raise_error(self.pool)"
     assert fault["innermost"] == "flashinfer/decode.py:7 plan"
     assert fault["values"] == ["available_size()=0", "limit=12", "page=191"]
-    assert [one["line"] for one in fault["context"]] == list(range(2, 10))
+    assert [one["line"] for one in fault["context"]] == list(range(1, 10))
 
 
 def test_the_text_says_where_it_was_raised(read):
@@ -68,6 +68,12 @@ def test_a_native_crash_is_raised_where_its_current_thread_stands(read):
         "process.segfault",
         "sglang/srt/distributed/pynccl_wrapper.py:351 ncclCommInitRank",
     )
+
+
+def test_long_numbers_are_rounded(read):
+    lines = [*DIED[:6], "ValueError: unbalanced: min_per_gpu_memory=8.8841552734375, x * 0.9=10.71, n=2"]
+    found = read(*lines).diagnose()
+    assert found.chief.detail.values == ("min_per_gpu_memory=8.88", "n=2")
 
 
 def test_secrets_in_the_context_are_masked(read, capsys):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sglogparse._report import Evidence
 
 #: Lines around the fault that are shown: what led to it, and what it went on to say.
-_BEFORE = 5
+_BEFORE = 6
 _AFTER = 10
 #: How far below a native crash its thread dumps begin, lines: the dumps of other threads come first.
 _DUMPS = 400
@@ -29,6 +29,8 @@ _ROOT = re.compile(r"^.*?(?:(?:site|dist)-packages/|/python/(?=sglang/)|(?=sglan
 _VALUE = re.compile(
     r"(?<![A-Za-z0-9_.])(?:[A-Za-z_][A-Za-z0-9_]*\.)*([A-Za-z_][A-Za-z0-9_]*(?:\(\))?=[^\s,;()]+)"
 )
+#: A number with more digits than anybody reads.
+_LONG = re.compile(r"=-?[0-9]+\.[0-9]{4,}$")
 
 
 def detail_of(launch: Launch, root: Evidence) -> Detail:
@@ -47,9 +49,13 @@ def detail_of(launch: Launch, root: Evidence) -> Detail:
         place(frame) if frame else None,
         frame["code"] if frame else None,
         place(last) if last and last is not frame else None,
-        tuple(dict.fromkeys(_VALUE.findall(text))),
+        tuple(dict.fromkeys(_LONG.sub(_rounded, value) for value in _VALUE.findall(text))),
         launch.evidences(around.to_list()),
     )
+
+
+def _rounded(match: re.Match[str]) -> str:
+    return f"={float(match[0][1:]):.2f}"
 
 
 def _block_at(launch: Launch, line: int) -> dict[str, Any] | None:

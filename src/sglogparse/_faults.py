@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sglogparse._bare import HEAD, message_heads
 from sglogparse._causes import cause_of
 from sglogparse._echoes import Role, role_of, role_of_stack
 from sglogparse._events import BLOCKS
@@ -35,6 +36,7 @@ _FATAL = (
     r"|NCCL WARN .*(?:[Cc]onnect to .*(?:failed|returned )|completion from peer)"
     r"|^Cannot access gated repo|^(?:requests\.exceptions\.)?HTTPError: 40[134] Client Error"
     r"|^(?:ERROR:    )?\[Errno [0-9]+\] error while attempting to bind on address"
+    r"|\bframe #[0-9]+: .*\bin sglang::scheduler"
     r"|\bOutOfResources: out of resource: |^\[torch_memory_saver\.cpp\] CUresult error"
     r"|^ *File \\+\"[^\"]*sglang/srt/[^\"]+\", line [0-9]+, in run_scheduler_process\b"
 )
@@ -334,25 +336,33 @@ _START_FAMILIES = (
     "flashinfer",
     "aiter",
     "nvshmem",
+    "python_warning",
 )
 _START_BARS = r"Loading|Capturing|checkpoint shards|[Cc]loning"
 #: A record in SGLang's form whose header nobody prints so.
 _LIKE_SGLANG = r"^\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[^\]]*\] "
+
+#: Such a header with a rank at its end.
+_RANKED = r"^\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}[^\]]* (?:DP|TP|PP|EP)[0-9]+\] "
 
 
 @once
 def begins(launch: Launch) -> int | None:
     """Return the first line that some software of a start has printed, where no event tells of one.
 
-    Records of SGLang, its prints, those of NCCL and of kernel libraries, bars of loading and capturing, and
+    Messages and prints of SGLang, those of NCCL and of kernel libraries, bars of loading and capturing, and
     what a router says as it starts.
     """
     kind = launch.lines["kind"].cast(pl.String)
     foreign = launch.frames["foreign"]
     bars = foreign.filter((pl.col("family") == "progress_bar") & pl.col("message").str.contains(_START_BARS))
-    own = launch.records.filter(pl.lit(kind.is_null()) & pl.col("text").str.contains(_LIKE_SGLANG))
+    # a sentence says something of a start when a release begins a message like it
+    text = pl.col("message").str.replace(_LIKE_SGLANG, "")
+    plain = launch.records.filter(pl.lit((kind == "message") | kind.is_null()))
+    ranked = pl.col("text").str.contains(_RANKED)
+    own = plain.filter(text.str.head(HEAD).is_in(message_heads().implode()) | (~pl.col("headed") & ranked))
     lines = [
-        first_line(launch.lines.filter(pl.lit(kind.is_in(["message", *_START_FAMILIES])))),
+        first_line(launch.lines.filter(pl.lit(kind.is_in(_START_FAMILIES)))),
         first_line(bars),
         first_line(own),
         router_starts(launch),

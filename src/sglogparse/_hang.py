@@ -64,6 +64,18 @@ def silent_first(launch: Launch, line: int) -> str | None:
     return f"{rank_spread(early['rank'])} fell silent first, {by} before the others"
 
 
+#: The batch that a process was at, and how far from the watchdog's line it is printed, lines.
+_BATCH = r"batch_size\(\)=([0-9]{1,6})"
+_NEAR = 20
+
+
+def stuck_batch(launch: Launch, line: int) -> str | None:
+    """Return the size of the batch that a watchdog printed beside a line, as it was printed."""
+    near = launch.records.filter(pl.col("line").is_between(line - _NEAR, line + _NEAR))
+    sizes = near["message"].str.extract(_BATCH).drop_nulls()
+    return None if sizes.is_empty() else f"batch_size()={sizes[0]}"
+
+
 @dataclass(frozen=True)
 class Stack:
     """Where a process stands, as py-spy dumped it."""
@@ -86,7 +98,9 @@ def stacks(launch: Launch) -> list[Stack]:
             found.append(Stack(line, match[2], None))
             main = False
         elif match := _THREAD.match(text):
-            main = match[2] == "MainThread"
+            main = match[2] == "MainThread" or "forward_thread_func" in (match[2] or "")
+            if main and not found:  # the head of the dump is cut off
+                found.append(Stack(line, "a process", None))
         elif main and found and found[-1].place is None and (match := _FRAME.match(text)):
             told = f"{match['name']} ({match['place']})"
             if not _SYSTEM.search(match["place"]):

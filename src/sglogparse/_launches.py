@@ -65,7 +65,22 @@ STANDS = {
 
 
 #: Events of a request: only a server that serves can lose one, or finish one.
-_REQUESTS = ("kv_transfer_failed", "request_finished", "room_failed", "transfer_session")
+_REQUESTS = (
+    "kv_transfer_failed",
+    "request_finished",
+    "room_failed",
+    "transfer_session",
+    "pd_timeout",
+    "prefill_lost",
+    "memory_leak",  # it is looked for when the last request has ended
+)
+#: What else only a server that serves prints, or is quoted with: no event has it.
+_AT_WORK = (
+    r"Request is disconnected from the client side|UserWarning: .*pool.* leak detected!"
+    r"|\"finish_reason\": ?\{\"type\": ?\"abort\", ?\"message\": ?\"(?:Prefill|Decode) "
+)
+#: Kinds of lines in which that stands.
+_QUOTING = ("message", "python_runtime", "python_warning", "json_text")
 
 
 @dataclass(frozen=True)
@@ -191,19 +206,21 @@ class Launch:
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
         if not line:  # only a server that serves can lose a request, or finish one
             frames += [self.frames[kind] for kind in _REQUESTS]
-            frames.append(self._went_away)
         lines = [
             first
             for frame in (*frames, answered)
             if (first := first_line(frame.filter(pl.col("line") > line) if line else frame)) is not None
         ]
+        if not lines and not line:
+            return first_line(self._at_work)
         return min(lines, default=None)
 
     @cached_property
-    def _went_away(self) -> pl.DataFrame:
-        """Return the lines that tell of a client which left a request that was being served."""
-        gone = pl.col("message").str.contains("Request is disconnected from the client side", literal=True)
-        return self.records.filter(gone).select("line")
+    def _at_work(self) -> pl.DataFrame:
+        """Return the lines that only a server at work prints, where no event has them."""
+        kind = self.lines["kind"].cast(pl.String)
+        free = self.records.filter(pl.lit(kind.is_null() | kind.is_in(_QUOTING)))
+        return free.filter(pl.col("message").str.contains(_AT_WORK)).select("line")
 
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""

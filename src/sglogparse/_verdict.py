@@ -248,7 +248,7 @@ def _outcome(launch: Launch, faults: list[Finding], findings: list[Finding]) -> 
         return Outcome.STOPPED
     if launch.serves is not None or router_ready(launch) is not None or router_serves(launch):
         return Outcome.READY
-    if trouble(launch, grave=bool(launch.reached)) or _fails(findings):
+    if trouble(launch, grave=bool(launch.reached)) or (not launch.reached and _fails(findings)):
         return Outcome.UNKNOWN
     return Outcome.STARTING if launch.reached or begins(launch) is not None else Outcome.UNKNOWN
 

@@ -42,6 +42,7 @@ from sglogparse.rules.throughput_dropped import throughput_dropped
 from sglogparse.rules.transfer_devices_failed import transfer_devices_failed
 from sglogparse.rules.transfers_pile_up import transfers_pile_up
 from sglogparse.rules.unexplained_failures import unexplained_failures
+from sglogparse.rules.warmup_proxied import warmup_proxied
 from sglogparse.rules.watchdog_fired import watchdog_fired
 
 
@@ -95,6 +96,7 @@ RULES: tuple[Rule, ...] = (
     Rule("S004", drafts_refused, "0.3.0"),
     Rule("S005", throughput_dropped, "0.3.0"),
     Rule("T004", transfers_pile_up, "0.3.0"),
+    Rule("P005", warmup_proxied, "0.3.0"),
     Rule("E001", silent_ranks, "0.1.0"),
     Rule("E002", instrumentation, "0.1.0"),
     Rule("E003", unexplained_failures, "0.1.0"),

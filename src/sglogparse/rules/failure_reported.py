@@ -43,6 +43,13 @@ _REPORTS: dict[str, tuple[str, str, str]] = {
         "see that the prefill server is up, and that its bootstrap port can be reached from here",
     ),
 }
+#: What is looked for when nothing runs, and ends nothing unless an exception says so.
+_MILD = ("memory_leak",)
+#: The same as a warning of Python's, and in the answer that a client has printed.
+_QUOTED = {
+    "memory_leak": r"UserWarning: .*pool.* leak detected!",
+    "room_failed": r"\"type\": ?\"abort\", ?\"message\": ?\"(?:Prefill|Decode) transfer failed",
+}
 
 
 def failure_reported(launch: Launch) -> Iterator[Finding]:
@@ -71,14 +78,16 @@ def failure_reported(launch: Launch) -> Iterator[Finding]:
         return
     stop = stopped_at(launch) or launch.last_line + 1
     for kind, (what, cause, fix) in _REPORTS.items():
-        frame = launch.frames[kind].filter(pl.col("line") < stop)
+        frames = [launch.frames[kind].select("line", "rank")]
+        frames += [_quoted(launch, _QUOTED[kind])] if kind in _QUOTED else []
+        frame = pl.concat(frames).sort("line").filter(pl.col("line") < stop)
         if frame.is_empty():
             continue
         last = int(frame["line"][-1])
         goes_on = serves_again(launch, last)
         times = f" {frame.height} times" if frame.height > 1 else ""
         yield Finding(
-            Severity.WARNING if goes_on else Severity.ERROR,
+            Severity.WARNING if goes_on or kind in _MILD else Severity.ERROR,
             f"The server reports{times} that {what}{on_ranks(frame['rank'])}"
             + ("." if goes_on else "; the log shows nothing served since."),
             launch.evidences([int(frame["line"][0]), last]),
@@ -88,3 +97,8 @@ def failure_reported(launch: Launch) -> Iterator[Finding]:
             root=launch.evidence(int(frame["line"][0])),
             fatal=False,
         )
+
+
+def _quoted(launch: Launch, pattern: str) -> pl.DataFrame:
+    """Return the lines, taken by no event, in which a report stands."""
+    return launch.frames["foreign"].filter(pl.col("message").str.contains(pattern)).select("line", "rank")

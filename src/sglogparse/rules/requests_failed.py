@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -15,6 +16,8 @@ _SHARE = 0.25
 _IN_A_ROW = 3
 #: Where the HTTP process answers requests.
 _HTTP_CODE = "uvicorn/protocols/http"
+#: Where it asks other servers.
+_CLIENT = "aiohttp/|httpx/|uvicorn/protocols/http"
 
 
 def requests_failed(launch: Launch) -> Iterator[Finding]:
@@ -39,7 +42,10 @@ def requests_failed(launch: Launch) -> Iterator[Finding]:
         Read the lines before the first one: an exception in the ASGI application, or an abort.
     """
     asked = stopped_at(launch) or launch.last_line + 1
-    access = launch.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("line") < asked))
+    lost = _refused(launch)
+    # that a health check fails while a server starts is no news, unless a server behind it is gone
+    counted = pl.lit(True) if lost else pl.col("method") == "POST"
+    access = launch.frames["http_access"].filter(counted & (pl.col("line") < asked))
     failed = access.filter(pl.col("status") >= 500)
     if failed.is_empty() or faults(launch):
         return
@@ -50,14 +56,16 @@ def requests_failed(launch: Launch) -> Iterator[Finding]:
     open_ = odd and told < failed.height
     codes = ", ".join(map(str, failed["status"].unique().sort()))
     yield Finding(
-        Severity.WARNING if open_ else Severity.INFO,
+        Severity.ERROR if lost and since else Severity.WARNING if open_ or lost else Severity.INFO,
         f"{failed.height} of {access.height} request{'s' if access.height > 1 else ''} failed in the server "
         f"(status {codes}), the first to {failed['path'][0]}"
         + (f"; {told} exception{'s' if told > 1 else ''} of the HTTP process: the reason" if told else "")
+        + (f"; a server behind this one does not answer: {lost[1]}" if lost else "")
         + ".",
         launch.evidences([int(failed["line"][0]), int(failed["line"][-1])]),
         fix="read the lines before the first one: the access log does not say why",
-        root=launch.evidence(int(failed["line"][0])),
+        cause="dist.peer_lost" if lost else None,
+        root=launch.evidence(lost[0] if lost else int(failed["line"][0])),
         fatal=False,
     )
 
@@ -69,3 +77,20 @@ def _explained(launch: Launch) -> int:
         pl.element().struct.field("path").str.contains(_HTTP_CODE, literal=True)
     )
     return frame.filter(paths.list.any()).height
+
+
+#: How the client of another server says that it does not answer.
+_UNREACHABLE = r"Connect call failed|Cannot connect to host|Connection refused|Server disconnected"
+
+
+def _refused(launch: Launch) -> tuple[int, str] | None:
+    """Return the line and the text by which the HTTP process says first that a server behind it is gone."""
+    frame = launch.frames["traceback"].filter(
+        pl.col("exceptions").list.join("\n").str.contains(_UNREACHABLE)
+        & pl.col("stack").list.eval(pl.element().struct.field("path").str.contains(_CLIENT)).list.any()
+    )
+    if frame.is_empty():
+        return None
+    row = frame.row(0, named=True)
+    said = next(text for text in row["exceptions"] if re.search(_UNREACHABLE, text))
+    return row["line"], said.partition("\n")[0]

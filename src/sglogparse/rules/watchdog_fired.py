@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
 
 from sglogparse._echoes import Role
 from sglogparse._faults import faults, last_served, stopped_at
-from sglogparse._hang import last_state, silent_first, stacks, stuck
+from sglogparse._hang import Stack, last_state, silent_first, stacks, stuck, stuck_batch
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+
+#: Files of SGLang in which a rank's threads run.
+_OWN = re.compile(r"sglang/|(?:scheduler|tp_worker|pynccl|model_runner|tp_worker_overlap_thread)[a-z_]*\.py")
 
 
 def watchdog_fired(launch: Launch) -> Iterator[Finding]:
@@ -67,7 +71,7 @@ def _dumped(launch: Launch) -> Iterator[Finding]:
     told = [launch.frames[kind].select("line", "rank") for kind in ("watchdog_state", "stack_dump")]
     # a dump of a whole process that nobody announces: the line of the watchdog was cut off, or filtered out
     spied = pl.DataFrame(
-        [(one.line, None) for one in stacks(launch) if one.process.startswith("sglang::")],
+        [(one.line, None) for one in stacks(launch) if _is_own(one)],
         schema=told[0].schema,
         orient="row",
     )
@@ -90,5 +94,11 @@ def _dumped(launch: Launch) -> Iterator[Finding]:
 def _state(launch: Launch, line: int) -> str:
     """Return what the log shows of the hang: the last batch, the ranks that fell silent, the stacks."""
     where = stuck(launch)
-    notes = (last_state(launch, line), silent_first(launch, line), where and f"main threads: {where}")
+    batch = stuck_batch(launch, line)
+    notes = (batch, last_state(launch, line), silent_first(launch, line), where and f"main threads: {where}")
     return "".join(f"; {note}" for note in notes if note)
+
+
+def _is_own(stack: Stack) -> bool:
+    """Tell whether a dumped process is SGLang's: by its name, and without one by where it stands."""
+    return stack.process.startswith("sglang::") or bool(stack.place and _OWN.search(stack.place))
