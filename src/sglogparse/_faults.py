@@ -68,8 +68,23 @@ _FAILURE = (
 )
 _HARMLESS = (
     r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR"
+    r"|Could not cache non-existence|Will ignore error and continue|Failed to import amdsmi"
+    r"|Failed to load generation config|Failed to get device capability|Fail to set RLIMIT|package walk"
     r"|Task exception was never retrieved|Request is disconnected from the client side"
     r"|_(?:error|timeout|failed)\b|Killed process|[Tt]imeout set to|Tensor is replaced"
+)
+#: Families of programs that start servers, test them or look at them: their failures are not the server's.
+_OTHER_PROGRAMS = (
+    "test_runner",
+    "sglang_test",
+    "benchmark",
+    "kubernetes",
+    "system_setting",
+    "git",
+    "package_manager",
+    "download",
+    "gpu_tool",
+    "container_banner",
 )
 #: Events that report a failure of which no rule makes a fault: their words count as those of any other line.
 _REPORTS = (
@@ -453,7 +468,11 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
     words = message.str.contains(_GRAVE)
     if not grave:
         words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
-        return _free(launch).filter(words)["line"].to_list()
+        found = _free(launch).filter(words)
+        kinds = launch.lines.select("line", pl.col("kind").cast(pl.String))
+        return found.join(
+            kinds.filter(pl.col("kind").is_in(_OTHER_PROGRAMS)), on="line", how="anti", maintain_order="left"
+        )["line"].to_list()
     # an exception that no rule takes for a fault is still one
     raised = launch.records.filter(_is_stack(launch.lines["kind"])).filter(words)["line"]
     lines = {*_free(launch).filter(words)["line"], *raised, *_bare_ends(launch), *_refused(launch)}

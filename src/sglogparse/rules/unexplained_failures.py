@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sglogparse._faults import faults, trouble
-from sglogparse._launches import Launch
+from sglogparse._launches import Launch, first_line
 from sglogparse._report import Finding, Severity
 
 
@@ -25,6 +25,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         The first and the last of these lines, and how many there are.
 
     Does not match:
+        Words before the ready line, and those of other programs (test runners, package managers, kubectl).
         Launches in which a process died: there the words of failure follow from it. Warnings, and notices of
         a feature that is disabled or falls back.
 
@@ -34,7 +35,9 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     if faults(launch):
         return
     grave = trouble(launch, grave=True)
-    lines = grave or trouble(launch, grave=False)
+    ready = first_line(launch.frames["ready"]) or 0
+    # what was said before the server came up did not keep it from that
+    lines = grave or [line for line in trouble(launch, grave=False) if line > ready]
     if not lines:
         return
     several = len(lines) > 1
