@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from sglogparse._faults import faults, trouble
 from sglogparse._launches import Launch, first_line
 from sglogparse._report import Finding, Severity
+from sglogparse.rules.router_without_workers import router_without_workers
+from sglogparse.rules.transfer_devices_failed import transfer_devices_failed
 
 
 def unexplained_failures(launch: Launch) -> Iterator[Finding]:
@@ -38,6 +42,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     ready = first_line(launch.frames["ready"]) or 0
     # what was said before the server came up did not keep it from that
     lines = grave or [line for line in trouble(launch, grave=False) if line > ready]
+    lines = _left(launch, lines)
     if not lines:
         return
     several = len(lines) > 1
@@ -50,3 +55,18 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         root=launch.evidence(lines[0]),
         fatal=False,
     )
+
+
+def _left(launch: Launch, lines: list[int]) -> list[int]:
+    """Return the lines that are not of a family whose failures another rule has told."""
+    told: tuple[str, ...] = ()
+    for rule, names in (
+        (router_without_workers, ("router",)),
+        (transfer_devices_failed, ("mooncake", "nixl", "ucx", "rdma")),
+    ):
+        told += names if next(rule(launch), None) is not None else ()
+    if not told:
+        return lines
+    kinds = launch.lines.select("line", pl.col("kind").cast(pl.String))
+    explained = set(kinds.filter(pl.col("kind").is_in(told))["line"])
+    return [line for line in lines if line not in explained]
