@@ -469,10 +469,8 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
     if not grave:
         words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
         found = _free(launch).filter(words)
-        kinds = launch.lines.select("line", pl.col("kind").cast(pl.String))
-        return found.join(
-            kinds.filter(pl.col("kind").is_in(_OTHER_PROGRAMS)), on="line", how="anti", maintain_order="left"
-        )["line"].to_list()
+        kinds = launch.lines["kind"].gather([launch.row(line) for line in found["line"]])
+        return found.filter(~kinds.is_in(_OTHER_PROGRAMS).fill_null(False))["line"].to_list()
     # an exception that no rule takes for a fault is still one
     raised = launch.records.filter(_is_stack(launch.lines["kind"])).filter(words)["line"]
     lines = {*_free(launch).filter(words)["line"], *raised, *_bare_ends(launch), *_refused(launch)}

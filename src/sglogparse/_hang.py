@@ -88,7 +88,7 @@ class Stack:
 @once
 def stacks(launch: Launch) -> list[Stack]:
     """Return the main threads that py-spy has dumped, in the order of the lines."""
-    dumped = launch.lines["kind"].cast(pl.String).is_in(["thread_dump", "py_spy"]).fill_null(False)
+    dumped = launch.lines["kind"].is_in(["thread_dump", "py_spy"]).fill_null(False)
     rows = launch.records.filter(pl.lit(dumped)).select("line", "message")
     found: list[Stack] = []
     native: dict[int, str] = {}

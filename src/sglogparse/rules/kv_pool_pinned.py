@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import decodes, most, number, runs, within
+from sglogparse._serving import decodes, matters, most, number, runs, within
 
 #: A pool is full when not one page in a hundred is free: the next long prompt does not fit.
 _FULL = 0.99
@@ -32,7 +32,7 @@ def kv_pool_pinned(launch: Launch) -> Iterator[Finding]:
         The first and the last batch of the longest such run.
 
     Does not match:
-        High usage below 0.99, as a busy server has it, and a single full batch.
+        High usage below 0.99, as a busy server has it, a single full batch, and a few in a long log.
 
     What to do:
         Admit fewer requests (--max-running-requests), give the pool more memory (--mem-fraction-static,
@@ -44,6 +44,7 @@ def kv_pool_pinned(launch: Launch) -> Iterator[Finding]:
     found = [run for run in runs(frame, queued) if run.batches >= _WITH_QUEUE] or [
         run for run in runs(frame, full) if run.batches >= _WITHOUT_QUEUE
     ]
+    found = [run for run in found if matters(frame, run)]
     if not found or not launch.frames["retraction"].is_empty():  # K001 speaks of it
         return
     run = found[0]

@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import Run, most, number, runs, statuses, within
+from sglogparse._serving import Run, matters, most, number, runs, statuses, within
 
 #: Below this share of the pool in use memory does not hold requests back.
 _IDLE = 0.5
@@ -16,6 +16,8 @@ _IDLE = 0.5
 _QUEUE = 16
 #: How long it must last: a burst is taken into batches within seconds.
 _LASTS = 10.0
+#: And stay: of a burst that is taken in, the queue gets shorter and shorter.
+_STAYS = 0.75
 #: How many batches must show it where no stamps tell the time.
 _BATCHES = 5
 
@@ -35,15 +37,16 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
         The decode batch with the longest queue, and the first and last batch of that state.
 
     Does not match:
-        A burst that is taken in within seconds, a queue behind a full pool (K001, K002), and a server that
-        runs as many requests as it was told to at the most (--max-running-requests).
+        A burst that is taken in (the queue gets shorter), an episode of seconds in a long log, a queue behind
+        a full pool (K001, K002), and a server that runs as many requests as it was told to at the most
+        (--max-running-requests).
 
     What to do:
         Raise --max-running-requests when the running ones stay at a limit; else look how long prefills take.
     """
     frame = statuses(launch)
     waits = (pl.col("queue_req") >= _QUEUE) & (pl.col("queue_req") > pl.col("running_req"))
-    found = [run for run in runs(frame, waits & (pl.col("usage") < _IDLE)) if _lasts(run)]
+    found = [run for run in runs(frame, waits & (pl.col("usage") < _IDLE)) if _lasts(frame, run)]
     if not found:
         return
     run = found[0]
@@ -68,9 +71,13 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
     )
 
 
-def _lasts(run: Run) -> bool:
+def _lasts(frame: pl.DataFrame, run: Run) -> bool:
+    """Tell whether a queue stays: for some time, in decode batches too, and without getting shorter."""
     long = run.span >= _LASTS if run.span is not None else run.batches >= _BATCHES
-    return long and run.decodes > 0
+    if not long or not run.decodes or not matters(frame, run):
+        return False
+    queue = within(frame, run)["queue_req"].drop_nulls()
+    return bool(queue[-1] >= _STAYS * queue[0])
 
 
 def _limit(launch: Launch) -> int | None:

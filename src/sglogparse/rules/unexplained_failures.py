@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import polars as pl
-
 from sglogparse._faults import faults, trouble
 from sglogparse._launches import Launch, first_line
 from sglogparse._report import Finding, Severity
@@ -67,6 +65,5 @@ def _left(launch: Launch, lines: list[int]) -> list[int]:
         told += names if next(rule(launch), None) is not None else ()
     if not told:
         return lines
-    kinds = launch.lines.select("line", pl.col("kind").cast(pl.String))
-    explained = set(kinds.filter(pl.col("kind").is_in(told))["line"])
-    return [line for line in lines if line not in explained]
+    kinds = launch.lines["kind"].gather([launch.row(line) for line in lines])
+    return [line for line, own in zip(lines, kinds.is_in(told).fill_null(False), strict=True) if not own]
