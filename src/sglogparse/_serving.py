@@ -81,8 +81,10 @@ def runs(frame: pl.DataFrame, condition: pl.Expr) -> list[Run]:
     return [Run(*row) for row in found.drop("run").iter_rows()]
 
 
-#: An episode matters when it is this long, s, or when it is this part of what a rank's log shows.
+#: An episode matters when it is this long, s, and no small share of the time, or when it is this part of what
+#: a rank's log shows.
 _LONG = 60.0
+_SHARE = 0.05
 _PART = 0.25
 #: Batches without which nobody knows what was between them.
 _MANY = 10
@@ -90,9 +92,11 @@ _MANY = 10
 
 def matters(frame: pl.DataFrame, run: Run) -> bool:
     """Tell whether a run is more than an episode: a minute long, or a good part of the rank's batches."""
-    own = frame.filter(pl.col("rank").eq_missing(run.rank)).height
-    long = (run.span or 0.0) >= _LONG and run.batches >= _MANY
-    return long or run.batches >= _PART * own
+    own = frame.filter(pl.col("rank").eq_missing(run.rank))
+    span = run.span or 0.0
+    whole = (most(own, "at") or 0.0) - (least(own, "at") or 0.0)
+    long = span >= max(_LONG, _SHARE * whole) and run.batches >= _MANY
+    return long or run.batches >= _PART * own.height
 
 
 def within(frame: pl.DataFrame, run: Run) -> pl.DataFrame:
