@@ -56,13 +56,23 @@ def test_an_http_answer_does_not_hide_a_dead_scheduler(diagnose):
         "OOMKilled",
         "Command exited with code 137",
         "OSError: [Errno 28] No space left on device",
-        STAMP % (50, " TP1") + "Decode out of memory. Try to lower your batch size.",
     ],
 )
 def test_words_of_the_end_leave_a_server_that_served_undecided(diagnose, line):
     found = diagnose(*SERVED, line)
     assert (found.outcome, found.cause, found.exit_code()) == ("ready", "unknown", 3)
     assert "no fault" not in found.summary
+
+
+def test_a_pool_that_is_exhausted_at_the_end_is_an_error(diagnose):
+    line = STAMP % (50, " TP1") + "Decode out of memory. Try to lower your batch size."
+    found = diagnose(*SERVED, line)
+    assert (found.outcome, found.cause, found.exit_code(), found.root.line) == (
+        "ready",
+        "kv.pool_exhausted",
+        1,
+        5,
+    )
 
 
 def test_a_crash_after_a_restart_is_not_the_teardown_of_the_stop_before_it(diagnose):
@@ -93,7 +103,14 @@ def test_tracebacks_that_cannot_be_told_apart_are_a_crash(diagnose):
 
 @pytest.mark.parametrize(
     ("failures", "after", "code"),
-    [(2, [], 0), (3, [], 3), (30, [], 3), (30, [ANSWERED], 3), (3, [ANSWERED] * 20, 0)],
+    [
+        (1, [ANSWERED] * 3, 0),
+        (2, [], 3),
+        (3, [], 3),
+        (30, [], 3),
+        (30, [ANSWERED], 3),
+        (3, [ANSWERED] * 20, 0),
+    ],
 )
 def test_requests_that_only_fail_are_not_health(diagnose, failures, after, code):
     assert diagnose(*SERVED, *[FAILED] * failures, *after).exit_code() == code

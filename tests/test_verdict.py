@@ -191,4 +191,7 @@ def test_an_exception_within_a_traceback_has_the_time_of_its_report(tmp_path):
         "ValueError: odd\n"
     )
     found = sglogparse.read_log(path).diagnose()
-    assert found.launches[0].vitals == ("first fault: line 5, 11:20:41, 40 s in; rank TP0",)
+    assert found.launches[0].vitals == (
+        "first fault: line 5, 11:20:41, 40 s in; rank TP0",
+        "raised at sglang/srt/a.py:3 f",
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 #: Characters by which a message is known; shorter beginnings could be anybody's.
-_HEAD = 16
+HEAD = 16
 
 
 @cache
@@ -26,4 +26,4 @@ def bare_messages(records: pl.DataFrame, kinds: pl.Series) -> pl.Series:
     free = kinds.is_null().arg_true()
     if free.is_empty():
         return free
-    return free.filter(records["message"].gather(free).str.head(_HEAD).is_in(message_heads().implode()))
+    return free.filter(records["message"].gather(free).str.head(HEAD).is_in(message_heads().implode()))

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sglogparse._echoes import Role, role_of
+from sglogparse._bare import HEAD, message_heads
+from sglogparse._echoes import Role, role_of, role_of_stack
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
 from sglogparse._launches import PHASES, first_line, once
+from sglogparse._router import router_starts, router_stops
 from sglogparse.causes import cause_of
 
 if TYPE_CHECKING:
@@ -31,10 +33,26 @@ _FATAL = (
     r"|Watchdog caught collective operation timeout|watchdog got stuck for [0-9]+ seconds"
     r"|Memory access fault by GPU|HSA_STATUS_ERROR_[A-Z]|\] Assertion `|^Failed: (?:Cuda|NCCL) error"
     r"|^\[ERROR\] .*\bERR[0-9]{5}\b|^E[ZIJK][0-9]{4}[:\[ ]|/nvshmem/.*(?:non-zero status|NULL value|failed)"
-    r"|NCCL WARN .*(?:Connect to .*(?:failed|returned [0-9]+\()|completion from peer)"
+    r"|NCCL WARN .*(?:[Cc]onnect to .*(?:failed|returned )|completion from peer)"
     r"|^Cannot access gated repo|^(?:requests\.exceptions\.)?HTTPError: 40[134] Client Error"
     r"|^(?:ERROR:    )?\[Errno [0-9]+\] error while attempting to bind on address"
+    r"|\bframe #[0-9]+: .*\bin sglang::scheduler"
+    r"|\bOutOfResources: out of resource: |^\[torch_memory_saver\.cpp\] CUresult error"
+    r"|^ *File \\+\"[^\"]*sglang/srt/[^\"]+\", line [0-9]+, in run_scheduler_process\b"
 )
+#: Records by which SGLang names an exception before it raises it: they speak when the exception is cut off.
+_AHEAD = r"(?:[Gg]raph|capture) failed with error: (.+)"
+#: What progress bars tell of the phase, where no event does.
+_BAR_PHASES = (
+    ("graph capture", "Capturing (?:batches|num tokens|.*bs=)"),
+    ("weight loading", "Loading (?:safetensors|pt|checkpoint|.*checkpoint shards)|checkpoint shards:"),
+)
+#: Libraries: code that a server calls and that calls no server.
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|^<|/lib/python[0-9.]+/")
+#: An exception within the message of another one.
+_INNER = re.compile(r"^(?:- )?(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9]*(?:Error|Exception): [^ ]")
+#: How far below an exception without a text of its own its reason stands, lines.
+_REASON = 40
 #: Words by which native code, other loggers and shells speak of the end of a process.
 _GRAVE = (
     r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled(?:$|  )"
@@ -50,7 +68,23 @@ _FAILURE = (
 )
 _HARMLESS = (
     r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR"
+    r"|Could not cache non-existence|Will ignore error and continue|Failed to import amdsmi"
+    r"|Failed to load generation config|Failed to get device capability|Fail to set RLIMIT|package walk"
+    r"|Task exception was never retrieved|Request is disconnected from the client side"
     r"|_(?:error|timeout|failed)\b|Killed process|[Tt]imeout set to|Tensor is replaced"
+)
+#: Families of programs that start servers, test them or look at them: their failures are not the server's.
+_OTHER_PROGRAMS = (
+    "test_runner",
+    "sglang_test",
+    "benchmark",
+    "kubernetes",
+    "system_setting",
+    "git",
+    "package_manager",
+    "download",
+    "gpu_tool",
+    "container_banner",
 )
 #: Events that report a failure of which no rule makes a fault: their words count as those of any other line.
 _REPORTS = (
@@ -154,7 +188,7 @@ def faults(launch: Launch) -> list[Fault]:
         if row["reported"]
         or (
             (row["line"] > served or _in_a_rank(row))
-            and _is_server_fault(row, served)
+            and _is_server_fault(launch, row, served)
             and not _is_dump(launch, row["line"])
             and _QUOTED not in launch.evidence(row["line"]).message
         )
@@ -164,28 +198,102 @@ def faults(launch: Launch) -> list[Fault]:
     )
     found += [replace(_of_line(launch, line, rank), process=name) for line, rank, name in alone.iter_rows()]
     found += [_of_line(launch, line, None, *texts) for line, texts in _fatal_lines(launch)]
+    if found and not any(one.role is Role.ROOT and one.exceptions for one in found):
+        found += [replace(one, phase="graph capture") for one in _named_ahead(launch)]
     stop = stopped_at(launch)
-    return sorted(
-        (one if stop is None or one.line < stop else _in_teardown(one) for one in found),
-        key=lambda one: one.line,
-    )
+    found = [one if stop is None or one.line < stop else _in_teardown(one) for one in found]
+    return _in_order(launch, found)
+
+
+def _in_order(launch: Launch, found: list[Fault]) -> list[Fault]:
+    """Return faults in the order in which they came: by their stamps where all have one, else by their lines.
+
+    A line without a stamp has that of the line above it.
+    """
+    stamps = launch.lines["time"].forward_fill()
+    times = [stamps[launch.row(one.line)] for one in found]
+    if None in times:
+        return sorted(found, key=lambda one: one.line)
+    return [
+        one for _, one in sorted(zip(times, found, strict=True), key=lambda pair: (pair[0], pair[1].line))
+    ]
 
 
 def _of_block(launch: Launch, row: dict[str, Any]) -> Fault:
     line, chain = row["line"], tuple(row["exceptions"] or ())
+    head = launch.evidence(line).message
     # of a block without beginning and end, the last frame is what stands nearest to the exception
-    begun = row["complete"] or _BEGIN in launch.evidence(line).message
+    begun = row["complete"] or _BEGIN in head
+    stack: list[dict[str, Any]] = row["stack"] or []
+    fault = _of_line(launch, line, row["rank"], *chain)
+    root_line = row["exception_line"] or (line if row["reported"] or begun else row["last_line"])
+    if chain:
+        root_line = _reason_line(launch, root_line)
+    else:
+        calls = [one for one in stack if _SERVER_CODE.search(one["path"] or "")]
+        own = [one["function"] for one in calls]
+        role, why = role_of_stack(own, calls[-1]["code"] if calls else None)
+        fault = replace(fault, role=role, why=why)
+        if role is not Role.ROOT and not row["reported"]:
+            root_line = _first_call(launch, row, own[-1]) or root_line
     return replace(
-        _of_line(launch, line, row["rank"], *chain),
-        root_line=row["exception_line"] or (line if row["reported"] or begun else row["last_line"]),
+        fault,
+        root_line=root_line,
         process=row["process_name"],
-        phase=_phase_of(row["stack"] or []) or launch.phase_at(line, row["rank"]),
+        phase=_phase_of(stack) or _bar_phase(head) or fault.phase,
     )
+
+
+def _reason_line(launch: Launch, line: int) -> int:
+    """Return the line that says what an exception is about: its own, unless it has no text there.
+
+    Then the first line below it that names an exception in turn, as far as its message goes.
+    """
+    if not launch.evidence(line).message.rstrip().endswith(("Error:", "Exception:")):
+        return line
+    below = launch.records.filter(pl.col("line").is_between(line, line + _REASON, closed="right"))
+    for number, text, headed in below.select("line", "message", "headed").iter_rows():
+        if headed:
+            break
+        if _INNER.match(text):
+            return int(number)
+    return line
+
+
+def _first_call(launch: Launch, row: dict[str, Any], function: str | None) -> int | None:
+    """Return the first line of a block that stands for a function."""
+    body = launch.records.filter(pl.col("line").is_between(row["line"], row["last_line"]))
+    return first_line(body.filter(pl.col("message").str.ends_with(f", in {function}")))
 
 
 def _of_line(launch: Launch, line: int, rank: str | None, *chain: str) -> Fault:
     role, why = role_of(chain[-1]) if chain else (Role.ROOT, "its exception is cut off")
-    return Fault(line, line, rank, None, chain, launch.phase_at(line, rank), role, why)
+    phase = launch.phase_at(line, rank) or _bar_before(launch, line)
+    return Fault(line, line, rank, None, chain, phase, role, why)
+
+
+def _bar_phase(text: str) -> str | None:
+    """Return the phase that a progress bar belongs to."""
+    return next((phase for phase, pattern in _BAR_PHASES if re.search(pattern, text)), None)
+
+
+def _bar_before(launch: Launch, line: int) -> str | None:
+    """Return the phase of the last progress bar up to a line."""
+    bars = launch.frames["foreign"].filter((pl.col("family") == "progress_bar") & (pl.col("line") <= line))
+    for phase, pattern in _BAR_PHASES:
+        if not bars.is_empty() and bars.tail(1)["message"].str.contains(pattern).any():
+            return phase
+    return None
+
+
+def _named_ahead(launch: Launch) -> Iterator[Fault]:
+    """Yield what SGLang said of an exception before it raised it, behind the last batch."""
+    free = _free(launch).filter(pl.col("line") > _last_batch(launch))
+    text = pl.col("message").str.extract(_AHEAD)
+    said = free.with_columns(said=text).filter(pl.col("said").is_not_null())
+    for line, rank, text_ in said.select("line", "rank", "said").iter_rows():
+        named = f"AttributeError: {text_}" if " object has no attribute " in text_ else text_
+        yield _of_line(launch, line, rank, named)
 
 
 def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
@@ -193,8 +301,11 @@ def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
 
     Only a batch shows that the ranks live on: the HTTP process answers for some time after a rank has died.
     """
-    bare = _free(launch).filter(~pl.col("headed") & (pl.col("line") > _last_batch(launch)))
-    fatal = bare.filter(pl.col("message").str.contains(_FATAL))
+    free = _free(launch).filter(pl.col("line") > _last_batch(launch))
+    # NCCL can be told to stamp its records, and tries again before it gives up
+    nccl = pl.col("message").str.contains("NCCL WARN", literal=True)
+    some = pl.when(nccl).then(pl.col("line") > last_progress(launch)).otherwise(~pl.col("headed"))
+    fatal = free.filter(some).filter(pl.col("message").str.contains(_FATAL))
     kinds = pl.col("message").str.extract(f"({_FATAL})").alias("kind")
     firsts = fatal.with_columns(kinds).unique("kind", keep="first", maintain_order=True)
     told = 0
@@ -206,6 +317,8 @@ def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
         if follows.startswith("what():"):
             texts.append(follows.removeprefix("what():").strip())
             told = line + 1
+        elif texts[0].endswith(":") and follows:
+            texts, told = [f"{texts[0]} {follows}"], line + 1
         yield line, texts
 
 
@@ -224,7 +337,52 @@ def stopped_at(launch: Launch) -> int | None:
         frames["sigterm"].filter(again & ~pl.col("detail").fill_null("").str.contains("health check failed")),
         frames["traceback"].filter(again & (pl.col("exception") == "KeyboardInterrupt")),
     )
-    return min((first for frame in requests if (first := first_line(frame)) is not None), default=None)
+    lines = [*map(first_line, requests), router_stops(launch)]
+    return min((line for line in lines if line is not None), default=None)
+
+
+#: Families of lines that software of a server, or a router, prints as it starts.
+_START_FAMILIES = (
+    "nccl",
+    "sglang_print",
+    "sgl_kernel",
+    "deepgemm",
+    "deepep",
+    "flashinfer",
+    "aiter",
+    "nvshmem",
+    "python_warning",
+)
+_START_BARS = r"Loading|Capturing|checkpoint shards|[Cc]loning"
+#: A record in SGLang's form whose header nobody prints so.
+_LIKE_SGLANG = r"^\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[^\]]*\] "
+
+#: Such a header with a rank at its end.
+_RANKED = r"^\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}[^\]]* (?:DP|TP|PP|EP)[0-9]+\] "
+
+
+@once
+def begins(launch: Launch) -> int | None:
+    """Return the first line that some software of a start has printed, where no event tells of one.
+
+    Messages and prints of SGLang, those of NCCL and of kernel libraries, bars of loading and capturing, and
+    what a router says as it starts.
+    """
+    kind = launch.lines["kind"].cast(pl.String)
+    foreign = launch.frames["foreign"]
+    bars = foreign.filter((pl.col("family") == "progress_bar") & pl.col("message").str.contains(_START_BARS))
+    # a sentence says something of a start when a release begins a message like it
+    text = pl.col("message").str.replace(_LIKE_SGLANG, "")
+    plain = launch.records.filter(pl.lit((kind == "message") | kind.is_null()))
+    ranked = pl.col("text").str.contains(_RANKED)
+    own = plain.filter(text.str.head(HEAD).is_in(message_heads().implode()) | (~pl.col("headed") & ranked))
+    lines = [
+        first_line(launch.lines.filter(pl.lit(kind.is_in(_START_FAMILIES)))),
+        first_line(bars),
+        first_line(own),
+        router_starts(launch),
+    ]
+    return min((line for line in lines if line is not None), default=None)
 
 
 @once
@@ -257,7 +415,19 @@ def _in_a_rank(row: dict[str, Any]) -> bool:
     )
 
 
-def _is_server_fault(row: dict[str, Any], served: int) -> bool:
+def _in_a_library(launch: Launch, row: dict[str, Any]) -> bool:
+    """Tell whether a traceback whose frames are all a library's is the server's.
+
+    That is so when the code that called it is cut off (it begins in no program), when nothing of the start
+    goes on after it, and when what was raised has a cause of its own; an import that fails is often optional.
+    """
+    if any(frame["function"] == "<module>" for frame in row["stack"] or ()) or row["exception"] is None:
+        return False
+    cause = cause_of(list(row["exceptions"]), _bar_phase(launch.evidence(row["line"]).message) or "serving")
+    return row["line"] > last_progress(launch) and cause not in ("unknown", "env.missing_dependency")
+
+
+def _is_server_fault(launch: Launch, row: dict[str, Any], served: int) -> bool:
     """Tell whether a bare traceback is the server's: by its paths, and without a stack by standing alone."""
     stack = row["stack"] or row["loose_frames"] or ()
     paths = [frame["path"] or "" for frame in stack]
@@ -265,6 +435,8 @@ def _is_server_fault(row: dict[str, Any], served: int) -> bool:
         return False
     if any(_REQUEST_CODE.search(frame["path"] or "") and frame["function"] != "__init__" for frame in stack):
         return False
+    if paths and all(_LIBRARY.search(path) and not _SERVER_CODE.search(path) for path in paths):
+        return _in_a_library(launch, row)
     if not paths:
         own = cause_of(list(row["exceptions"] or ()), None) in _SCHEDULER_CAUSES
         return row["exception"] is not None and (own or not served)
@@ -296,7 +468,9 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
     words = message.str.contains(_GRAVE)
     if not grave:
         words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
-        return _free(launch).filter(words)["line"].to_list()
+        found = _free(launch).filter(words)
+        kinds = launch.lines["kind"].gather([launch.row(line) for line in found["line"]])
+        return found.filter(~kinds.is_in(_OTHER_PROGRAMS).fill_null(False))["line"].to_list()
     # an exception that no rule takes for a fault is still one
     raised = launch.records.filter(_is_stack(launch.lines["kind"])).filter(words)["line"]
     lines = {*_free(launch).filter(words)["line"], *raised, *_bare_ends(launch), *_refused(launch)}

@@ -67,6 +67,23 @@ STANDS = {
 
 #: Numbers that a machine can have: up to 2^60, which is more than the bytes of any memory.
 _POSSIBLE = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,30})?(?:e[+-]?[0-9])?")
+#: Events of a request: only a server that serves can lose one, or finish one.
+_REQUESTS = (
+    "kv_transfer_failed",
+    "request_finished",
+    "room_failed",
+    "transfer_session",
+    "pd_timeout",
+    "prefill_lost",
+    "memory_leak",  # it is looked for when the last request has ended
+)
+#: What else only a server that serves prints, or is quoted with: no event has it.
+_AT_WORK = (
+    r"Request is disconnected from the client side|UserWarning: .*pool.* leak detected!"
+    r"|\"finish_reason\": ?\{\"type\": ?\"abort\", ?\"message\": ?\"(?:Prefill|Decode) "
+)
+#: Kinds of lines in which that stands.
+_QUOTING = ("message", "python_runtime", "python_warning", "json_text")
 
 
 @dataclass(frozen=True)
@@ -194,20 +211,36 @@ class Launch:
 
     def serves_after(self, line: int) -> int | None:
         """Return the first line behind a line that shows readiness."""
-        answered = self.frames["http_access"].filter((pl.col("method") == "POST") & (pl.col("status") == 200))
+        # a request that failed within the server was taken by one
+        taken = pl.col("status").is_in([200] if line else [200, 500])
+        answered = self.frames["http_access"].filter((pl.col("method") == "POST") & taken)
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
         if not line:  # only a server that serves can lose a request, or finish one
-            frames += [self.frames["kv_transfer_failed"], self.frames["request_finished"]]
+            frames += [self.frames[kind] for kind in _REQUESTS]
         lines = [
             first
             for frame in (*frames, answered)
             if (first := first_line(frame.filter(pl.col("line") > line) if line else frame)) is not None
         ]
+        if not lines and not line:
+            return first_line(self._at_work)
         return min(lines, default=None)
+
+    @cached_property
+    def _at_work(self) -> pl.DataFrame:
+        """Return the lines that only a server at work prints, where no event has them."""
+        kind = self.lines["kind"].cast(pl.String)
+        free = self.records.filter(pl.lit(kind.is_null() | kind.is_in(_QUOTING)))
+        return free.filter(pl.col("message").str.contains(_AT_WORK)).select("line")
 
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""
         return self.args.get(name)
+
+
+def serves_again(launch: Launch, line: int) -> bool:
+    """Tell whether a batch or an answer to a request stands behind a line."""
+    return launch.serves_after(line) is not None
 
 
 def once(derive: Callable[[Launch], _Derived]) -> Callable[[Launch], _Derived]:

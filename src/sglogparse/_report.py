@@ -107,6 +107,35 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Detail:
+    """What the log says of the first fault beyond its line."""
+
+    #: the chain of exceptions as `type: message`, first cause first, each with all its lines
+    exceptions: tuple[str, ...]
+    #: the innermost frame of SGLang's code as `path:line function`; None when no stack has one
+    frame: str | None
+    #: the source text of that frame
+    code: str | None
+    #: the innermost frame of all, where it is another one
+    innermost: str | None
+    #: the values that the exceptions name, as `name=value`
+    values: tuple[str, ...]
+    #: the lines around the fault
+    context: tuple[Evidence, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {
+            "exceptions": list(self.exceptions),
+            "frame": self.frame,
+            "code": self.code,
+            "innermost": self.innermost,
+            "values": list(self.values),
+            "context": [one.as_dict() for one in self.context],
+        }
+
+
+@dataclass(frozen=True)
 class LaunchReport:
     """One start of a server: where in the log, how far it came, how it ended."""
 
@@ -139,6 +168,10 @@ class LaunchReport:
     confidence: Confidence | None = None
     #: the cause that the evidence decides nearly as well
     runner_up: str | None = None
+    #: what is known of the first fault; None without one
+    detail: Detail | None = None
+    #: the line by which somebody asked the server to stop; None when nobody did
+    stop: Evidence | None = None
 
     @property
     def summary(self) -> str:
@@ -160,6 +193,9 @@ class LaunchReport:
             "duration_s": self.duration,
             "version_window": self.version_window,
             "summary": self.summary,
+            "fault": self.detail.as_dict() if self.detail else None,
+            "stop": self.stop.as_dict() if self.stop else None,
+            "vitals": list(self.vitals),
         }
 
 
@@ -307,6 +343,7 @@ class Diagnosis:
             "summary": self.summary,
             "fix": self.fix,
             "root": self.root.as_dict() if self.root else None,
+            "fault": self.chief.detail.as_dict() if self.chief and self.chief.detail else None,
             "launches": [one.as_dict() for one in self.launches],
             "findings": [one.as_dict() for one in self.findings],
             "limits": list(self.limits),

@@ -10,12 +10,17 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
-from sglogparse._faults import stopped_at, trouble
+from sglogparse._detail import detail_of
+from sglogparse._faults import begins, stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, read_launches
+from sglogparse._phases import seconds
 from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
+from sglogparse._router import router_ready, router_serves
 from sglogparse._vitals import vitals
 from sglogparse.causes import CAUSE_FIXES, CAUSE_TITLES, Confidence
 from sglogparse.rules import RULES
@@ -118,6 +123,8 @@ def _undecided(report: LaunchReport) -> LaunchReport:
         action=f"turn the log round (`tac {report.file}`) and ask again",
         fix=None,
         root=None,
+        detail=None,
+        stop=None,
         chief=None,
         vitals=(),
         findings=(),
@@ -171,6 +178,10 @@ def _with_earlier(reports: list[LaunchReport], groups: list[Group]) -> LaunchRep
     return replace(chief, headline=headline, action="; ".join(filter(None, (chief.action, told))))
 
 
+#: Rules whose warnings say that something failed, and not what.
+_DOUBTS = ("E003", "R001")
+
+
 def _judge(launch: Launch) -> LaunchReport:
     order = {rule.code: index for index, rule in enumerate(RULES)}
     findings = sorted(
@@ -178,25 +189,36 @@ def _judge(launch: Launch) -> LaunchReport:
         key=lambda one: (one.severity.rank, -one.weight, order[one.code]),
     )
     fault = [one for one in findings if one.root and one.fatal and one.severity is Severity.ERROR]
-    outcome = _outcome(launch, fault)
+    outcome = _outcome(launch, fault, findings)
     chief = fault[0] if fault else next((one for one in findings if one.severity is Severity.ERROR), None)
     chief = chief or next((one for one in findings if one.severity is Severity.WARNING and one.cause), None)
     if outcome in (Outcome.CRASHED, Outcome.HUNG):
         cause = next((one.cause for one in fault if one.cause and one.cause != "unknown"), "unknown")
     elif outcome in (Outcome.READY, Outcome.STOPPED):
-        doubt = any(one.code == "E003" and one.severity is Severity.WARNING for one in findings)
+        doubt = any(one.code in _DOUBTS and one.severity is Severity.WARNING for one in findings)
         named = [one.cause for one in findings if one.cause and one.severity is not Severity.INFO]
         cause = named[0] if named else "unknown" if doubt else "none"
     else:
         lost = outcome is Outcome.UNKNOWN and trouble(launch, grave=bool(launch.reached))
-        named = [one.cause for one in findings if one.cause and one.severity is not Severity.INFO]
+        named = [one.cause for one in findings if one.cause and one.severity is Severity.ERROR]
+        # a line that says so itself names the cause of a start that went no further
+        named += [
+            one.cause
+            for one in findings
+            if one.cause and one.severity is Severity.WARNING and one.code in _DOUBTS
+        ]
         cause = named[0] if named else "unknown" if lost else "none"
     decisive = fault or [one for one in findings if one.cause == cause and one.severity is not Severity.INFO]
+    if not decisive and cause == "unknown":  # the line that is most likely to matter
+        decisive = [one for one in findings if one.code in _DOUBTS and one.root]
     root = min((one.root for one in decisive if one.root), default=None)
     told = next((one.phase for one in fault if one.phase and one.root == root), None)
     phase = told or (launch.phase_at(root.line, root.rank) if root else next(reversed(launch.reached), None))
     if cause == "memory.kv_budget":
         phase = "KV cache set-up"  # only there is the budget computed, whichever lines the log lacks
+    detail = detail_of(launch, root) if root else None
+    asked = stopped_at(launch)
+    stop = None if asked is None or outcome is not Outcome.STOPPED else launch.evidence(asked)
     confidence, runner_up = _confidence(cause, [*fault, *findings])
     headline, action = _verdict(outcome, cause, phase, chief, findings, confidence)
     return LaunchReport(
@@ -216,10 +238,12 @@ def _judge(launch: Launch) -> LaunchReport:
         root=root,
         fault_time=launch.stamps_at(root.line)[0] if root else None,
         chief=chief,
-        vitals=tuple(vitals(launch, root, findings)),
+        vitals=tuple(vitals(launch, root, findings, detail, stop)),
         findings=tuple(findings),
         confidence=confidence,
         runner_up=runner_up,
+        detail=detail,
+        stop=stop,
     )
 
 
@@ -232,19 +256,54 @@ def _confidence(cause: str, findings: list[Finding]) -> tuple[Confidence | None,
     return named.confidence or said, named.runner_up
 
 
-def _outcome(launch: Launch, faults: list[Finding]) -> Outcome:
+def _outcome(launch: Launch, faults: list[Finding], findings: list[Finding]) -> Outcome:
     if faults:
         hung = faults[0].cause is not None and faults[0].cause.startswith(
             ("hang.", "dist.collective_timeout")
         )
-        return Outcome.HUNG if hung else Outcome.CRASHED
+        return Outcome.HUNG if hung or _lives_on(launch, faults) else Outcome.CRASHED
     if stopped_at(launch) is not None:
         return Outcome.STOPPED
-    if launch.serves is not None:
+    if launch.serves is not None or router_ready(launch) is not None or router_serves(launch):
         return Outcome.READY
-    if trouble(launch, grave=True):
+    if trouble(launch, grave=bool(launch.reached)) or (not launch.reached and _fails(findings)):
         return Outcome.UNKNOWN
-    return Outcome.STARTING if launch.reached else Outcome.UNKNOWN
+    return Outcome.STARTING if launch.reached or begins(launch) is not None else Outcome.UNKNOWN
+
+
+#: How long health checks must fail after a fault before the process is said to live on and hang, s.
+_LIVES_ON = 60.0
+
+
+def _lives_on(launch: Launch, faults: list[Finding]) -> bool:
+    """Tell whether the server's process lived on after a rank's fault, and answered nothing any more.
+
+    Nothing has ended: no signal, no exit code; and health checks fail, again and again.
+    """
+    line = min(one.root.line for one in faults if one.root)
+    behind = pl.col("line") > line
+    ended = ("sigquit", "process_exit", "sigterm", "kill_tree", "child_terminated")
+    if any(not launch.frames[kind].filter(behind).is_empty() for kind in ended):
+        return False
+    access = launch.frames["http_access"].filter(behind & (pl.col("method") == "GET"))
+    failed = [
+        launch.frames["health_check_failed"].filter(behind)["line"],
+        access.filter((pl.col("status") >= 500) & pl.col("path").str.starts_with("/health"))["line"],
+    ]
+    lines = sorted(number for some in failed for number in some)
+    if (
+        len(lines) < 2
+        or not access.filter(pl.col("line") > lines[-1]).filter(pl.col("status") < 300).is_empty()
+    ):
+        return False
+    at = seconds(launch)
+    first, last = at[launch.row(lines[0])], at[launch.row(lines[-1])]
+    return first is not None and last is not None and last - first >= _LIVES_ON
+
+
+def _fails(findings: list[Finding]) -> bool:
+    """Tell whether a rule names an error of a process that no fault has ended."""
+    return any(one.root and not one.fatal and one.severity is Severity.ERROR for one in findings)
 
 
 def _verdict(
@@ -263,7 +322,7 @@ def _verdict(
         return f"{outcome.value}{where}; cause{sure}: {CAUSE_TITLES[cause]}", action
     if chief is not None:
         return f"{outcome.value}, but {_uncapitalised(chief.message)}", ""
-    odd = next((one for one in findings if one.code == "E003" and one.severity is Severity.WARNING), None)
+    odd = next((one for one in findings if one.code in _DOUBTS and one.severity is Severity.WARNING), None)
     doubt = _uncapitalised(odd.message) if odd else ""
     if outcome is Outcome.READY:
         return f"ready: the server serves{'' if odd else ' and the log shows no fault'}", doubt
@@ -273,10 +332,11 @@ def _verdict(
             doubt,
         )
     words = next((one for one in findings if one.code == "E003"), None)
-    if outcome is Outcome.STARTING and phase is not None:
+    if outcome is Outcome.STARTING:
+        stands = f"the log ends {STANDS[phase]}" if phase else "the log shows the beginning of a start"
         if words is not None:
-            return f"starting: the log ends {STANDS[phase]}", _uncapitalised(words.message)
-        return f"starting: the log ends {STANDS[phase]} and shows no fault", ""
+            return f"starting: {stands}", _uncapitalised(words.message)
+        return f"starting: {stands} and {'shows ' if phase else ''}no fault", ""
     if words is not None:
         return f"undecided: the line most likely to matter is {words.evidence[0].line}", doubt
     return "undecided: no line of this log shows how the server fared", doubt

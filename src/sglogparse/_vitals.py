@@ -12,15 +12,22 @@ from sglogparse._launches import rank_spread
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
-    from sglogparse._report import Evidence, Finding
+    from sglogparse._report import Detail, Evidence, Finding
 
 
-def vitals(launch: Launch, root: Evidence | None, findings: list[Finding]) -> list[str]:
+def vitals(
+    launch: Launch,
+    root: Evidence | None,
+    findings: list[Finding],
+    detail: Detail | None = None,
+    stop: Evidence | None = None,
+) -> list[str]:
     """Return when and where the first fault came; without one, how the server is doing, in three lines."""
-    return _when(launch, root, findings) if root else _vitals(launch)
+    asked = [f"asked to stop at line {stop.line}: {stop.message.strip()}"] if stop else []
+    return _when(launch, root, findings, detail) if root else [*_vitals(launch), *asked]
 
 
-def _when(launch: Launch, root: Evidence, findings: list[Finding]) -> list[str]:
+def _when(launch: Launch, root: Evidence, findings: list[Finding], detail: Detail | None) -> list[str]:
     faults = [one for one in findings if one.root is not None]
     ranks: tuple[str, ...] = max((one.ranks for one in faults), key=len, default=())
     time, clock = launch.stamps_at(root.line)
@@ -30,7 +37,16 @@ def _when(launch: Launch, root: Evidence, findings: list[Finding]) -> list[str]:
         text += f", {stamp:%H:%M:%S}{_after(launch, time, 'in')}"
     if ranks:
         text += f"; rank{'s' if len(ranks) > 1 else ''} {rank_spread(ranks)}"
-    return [text]
+    return [text, *_raised(detail)]
+
+
+def _raised(detail: Detail | None) -> list[str]:
+    """Return where in the code the fault was raised, in a line; nothing when no stack tells."""
+    where = detail and (detail.frame or detail.innermost)
+    if not detail or not where:
+        return []
+    inner = f", in {detail.innermost}" if detail.frame and detail.innermost else ""
+    return [f"raised at {where}{inner}"]
 
 
 def _vitals(launch: Launch) -> list[str]:

@@ -9,6 +9,10 @@ import polars as pl
 from sglogparse._faults import faults, last_served, stopped_at
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+from sglogparse._serving import statuses
+
+#: So many prefill batches without a decode batch hold up all that decodes.
+_PREFILLS = 4
 
 
 def health_check_failed(launch: Launch) -> Iterator[Finding]:
@@ -45,7 +49,8 @@ def health_check_failed(launch: Launch) -> Iterator[Finding]:
     heartbeat = f", last heartbeat {shown['heartbeat_time']}" if shown["heartbeat_time"] else ""
     yield Finding(
         Severity.WARNING if behind.is_empty() else Severity.ERROR,
-        f"The health check failed {times}{on_ranks(frame['rank'])}: no answer{waited}{heartbeat}; "
+        f"The health check failed {times}{on_ranks(frame['rank'])}: no answer{waited}{heartbeat}"
+        f"{_long_prefill(launch, int(shown['line']))}; "
         + ("the server served again" if behind.is_empty() else "the log shows nothing served since"),
         launch.evidences([int(shown["line"]), int(frame["line"][-1])]),
         cause=None if behind.is_empty() else "hang.health_check",
@@ -54,3 +59,17 @@ def health_check_failed(launch: Launch) -> Iterator[Finding]:
         root=None if behind.is_empty() else launch.evidence(int(shown["line"])),
         weight=1,
     )
+
+
+def _long_prefill(launch: Launch, line: int) -> str:
+    """Say how many prefill batches came one behind the other, without a decode batch, before a failed check.
+
+    The token of a health check is made in a decode batch: prefills hold it up.
+    """
+    before = statuses(launch).filter(pl.col("line") < line)
+    decoded = before.filter("decode")["line"].max()
+    prefills = before.filter(~pl.col("decode") & (pl.col("line") > (decoded or 0)))
+    if prefills.height < _PREFILLS:
+        return ""
+    tokens = int(prefills["new_token"].sum())
+    return f"; before it {prefills.height} prefill batches ({tokens} tokens) ran without a decode batch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 
 import polars as pl
@@ -9,6 +10,9 @@ import polars as pl
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.causes._evidence import advice
+
+#: So many retractions a minute are a storm: what is computed is taken back before it is done.
+_STORM = 6
 
 
 def kv_pool_full(launch: Launch) -> Iterator[Finding]:
@@ -44,6 +48,7 @@ def kv_pool_full(launch: Launch) -> Iterator[Finding]:
         Severity.WARNING,
         f"The KV pool was full {times}{on_ranks(frame['rank'])}: {requests} retracted"
         + (f", {total['aborted']} aborted" if total["aborted"] else "")
+        + _storm(frame)
         + f" (#retracted_reqs: {frame['retracted'][0]} the first time).",
         launch.evidences([frame["line"][0], frame["line"][-1]]),
         cause="kv.pool_exhausted",
@@ -51,3 +56,13 @@ def kv_pool_full(launch: Launch) -> Iterator[Finding]:
         ranks=rank_list(frame["rank"]),
         root=launch.evidence(int(frame["line"][0])),
     )
+
+
+def _storm(frame: pl.DataFrame) -> str:
+    """Say how many retractions came within one minute, where that is a storm: the same requests, again."""
+    times = frame["time"].drop_nulls().unique().sort()
+    if len(times) < _STORM:
+        return ""
+    last = times.search_sorted(times + dt.timedelta(minutes=1), side="right")
+    most = (last - pl.int_range(len(times), eager=True)).max()
+    return f", up to {most} times within one minute" if isinstance(most, int) and most >= _STORM else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -28,6 +29,12 @@ _SIGNALS = {
     -4: ("SIGILL", "process.segfault"),
     -8: ("SIGFPE", "process.segfault"),
 }
+#: An exit code behind a header that is not SGLang's.
+_EXIT_LINE = r"^\[[0-9-]+ [0-9:]+\] Exit code: (-?[0-9]{1,4})$"
+#: How far above a fault stands what led to it, lines.
+_JUST_ABOVE = 5
+#: Numbers and addresses in a text.
+_NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)*")
 
 
 def process_died(launch: Launch) -> Iterator[Finding]:
@@ -57,16 +64,23 @@ def process_died(launch: Launch) -> Iterator[Finding]:
     found = faults(launch)
     active = [fault for fault in found if fault.role is not Role.TEARDOWN]
     whole = [fault for fault in active if fault.exceptions]
-    roots = [fault for fault in whole if fault.role is Role.ROOT] or [
-        fault for fault in active if not fault.exceptions and not (whole and whole[0].line < fault.line)
-    ]
+    roots = (
+        [fault for fault in whole if fault.role is Role.ROOT]
+        or [
+            fault
+            for fault in active
+            if fault.role is Role.ROOT and not fault.exceptions and not (whole and whole[0].line < fault.line)
+        ]
+        # that a process aborted is the fault itself when nothing says why
+        or [fault for fault in whole if fault.role is Role.CONFIRMATION]
+    )
     signal = _signal(launch)
     if roots and not (signal and signal[0] < roots[0].line):
         yield _root(launch, roots[0], [fault for fault in found if fault is not roots[0]])
     elif signal:
         yield _signalled(launch, *signal)
-    elif whole:
-        yield _only_echo(launch, whole)
+    elif active:
+        yield _only_echo(launch, whole or active)
     else:
         yield from _parent_only(launch)
 
@@ -74,8 +88,8 @@ def process_died(launch: Launch) -> Iterator[Finding]:
 def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
     more = [fault for fault in rest if fault.role is Role.ROOT]
     same = [fault for fault in more if fault.exceptions and fault.exceptions[-1:] == first.exceptions[-1:]]
-    others = len(more) - len(same)
-    echoes = len(rest) - len(more) + launch.frames["sigquit"].height
+    others = len({_kind(fault) for fault in more if fault.exceptions} - {_kind(first)})
+    echoes = sum(fault.role is not Role.ROOT for fault in rest) + launch.frames["sigquit"].height
     notes = []
     if same:
         notes.append(f"the same on {rank_spread(fault.rank for fault in same) or f'{len(same)} more'}")
@@ -84,7 +98,7 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
     if echoes:
         notes.append(f"{echoes} echo{'es' if echoes > 1 else ''} of it")
     where = f" {STANDS[first.phase]}" if first.phase else ""
-    decided = judged(launch, first)
+    decided = _decided(launch, first)
     return Finding(
         Severity.ERROR,
         f"{first.process or 'The server'}{on_ranks([first.rank])} died{where}: {first.headline}"
@@ -100,6 +114,21 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         root=launch.evidence(first.root_line),
         weight=1,
     )
+
+
+def _decided(launch: Launch, fault: Fault) -> Decision:
+    """Return the cause of a fault; of one that is cut off, that of what was reported just above it."""
+    if not fault.exceptions:
+        near = pl.col("line").is_between(fault.line - _JUST_ABOVE, fault.line)
+        if not launch.frames["bootstrap_failed"].filter(near).is_empty():
+            reason = "the bootstrap failed just above the exception that is cut off"
+            return Decision("pd.bootstrap", Confidence("likely", reason), None)
+    return judged(launch, fault)
+
+
+def _kind(fault: Fault) -> str:
+    """Return what a fault is, whichever rank, address or number it names: faults that differ in it differ."""
+    return _NUMBERS.sub("#", fault.headline)
 
 
 def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
@@ -131,6 +160,13 @@ def _exits(launch: Launch) -> pl.DataFrame:
     when the start does not go on either.
     """
     frame = launch.frames["process_exit"].select("line", "exit_code", "pid", "process")
+    # the logger of the diffusion server stamps its records in a way of its own
+    said = pl.col("message").str.extract(_EXIT_LINE).cast(pl.Int64, strict=False)
+    other = launch.records.filter(pl.lit(launch.lines["kind"].is_null())).select("line", code=said)
+    known = other.drop_nulls("code").select(
+        "line", pl.col("code").cast(frame["exit_code"].dtype).alias("exit_code")
+    )
+    frame = pl.concat([frame, known], how="diagonal").sort("line")
     status = pl.col("pid").is_not_null() & pl.col("process").is_null()
     code = pl.col("exit_code")
     signal = code.mod(128)

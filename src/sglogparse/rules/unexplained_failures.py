@@ -9,10 +9,12 @@ from dataclasses import replace
 import polars as pl
 
 from sglogparse._faults import faults, last_progress, last_served, trouble
-from sglogparse._launches import Launch
+from sglogparse._launches import Launch, first_line
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Clues, Decision, decide
 from sglogparse.causes._evidence import advice
+from sglogparse.rules.router_without_workers import router_without_workers
+from sglogparse.rules.transfer_devices_failed import transfer_devices_failed
 
 #: Of the lines that speak of failure so many are looked at.
 _MOST = 40
@@ -41,6 +43,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         The first and the last of these lines, and how many there are.
 
     Does not match:
+        Words before the ready line, and those of other programs (test runners, package managers, kubectl).
         Launches in which a process died: there the words of failure follow from it. Warnings, and notices of
         a feature that is disabled or falls back.
 
@@ -51,7 +54,10 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     if faults(launch):
         return
     grave = trouble(launch, grave=True)
-    lines = grave or sorted({*trouble(launch, grave=False), *_proxied(launch)})
+    ready = first_line(launch.frames["ready"]) or 0
+    # what was said before the server came up did not keep it from that
+    told = sorted({*trouble(launch, grave=False), *_proxied(launch)})
+    lines = _left(launch, grave or [line for line in told if line > ready])
     if not lines:
         return
     several = len(lines) > 1
@@ -76,6 +82,8 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, "
         f"and no rule explains {'them' if several else 'it'}; the first is line {lines[0]}.",
         launch.evidences([lines[0], lines[-1]]),
+        root=launch.evidence(lines[0]),
+        fatal=False,
     )
 
 
@@ -106,3 +114,17 @@ def _named(launch: Launch, lines: list[int]) -> tuple[int, Decision] | None:
         if sure and not decided.cause.startswith(_NOT_BY_A_LINE):
             return proof.line, decided
     return None
+
+
+def _left(launch: Launch, lines: list[int]) -> list[int]:
+    """Return the lines that are not of a family whose failures another rule has told."""
+    told: tuple[str, ...] = ()
+    for rule, names in (
+        (router_without_workers, ("router",)),
+        (transfer_devices_failed, ("mooncake", "nixl", "ucx", "rdma")),
+    ):
+        told += names if next(rule(launch), None) is not None else ()
+    if not told:
+        return lines
+    kinds = launch.lines["kind"].gather([launch.row(line) for line in lines])
+    return [line for line, own in zip(lines, kinds.is_in(told).fill_null(False), strict=True) if not own]

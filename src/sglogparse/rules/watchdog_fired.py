@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
 
 from sglogparse._echoes import Role
 from sglogparse._faults import faults, last_served, stopped_at
+from sglogparse._hang import Stack, last_state, silent_first, stacks, stuck, stuck_batch
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+
+#: Files of SGLang in which a rank's threads run.
+_OWN = re.compile(r"sglang/|(?:scheduler|tp_worker|pynccl|model_runner|tp_worker_overlap_thread)[a-z_]*\.py")
 
 
 def watchdog_fired(launch: Launch) -> Iterator[Finding]:
@@ -50,7 +55,8 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
     goes_on = hard.is_empty() and launch.serves_after(int(shown["line"][-1])) is not None
     yield Finding(
         Severity.ERROR if fatal else Severity.WARNING,
-        f"No progress for {limit:g} s: {which} watchdog fired{on_ranks(shown['rank'])}{note}.",
+        f"No progress for {limit:g} s: {which} watchdog fired (watchdog_timeout={limit:g})"
+        f"{on_ranks(shown['rank'])}{note}{_state(launch, line)}.",
         launch.evidences([line]),
         cause=None if earlier or goes_on else "hang.watchdog",
         fix="find the rank that stopped first: its stack is in the dump beside this line, where one was made",
@@ -63,13 +69,19 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
 def _dumped(launch: Launch) -> Iterator[Finding]:
     """Yield what a watchdog dumped, where the line that says how long it waited is missing."""
     told = [launch.frames[kind].select("line", "rank") for kind in ("watchdog_state", "stack_dump")]
-    dumps = pl.concat(told).filter(pl.col("line") > last_served(launch)).sort("line")
+    # a dump of a whole process that nobody announces: the line of the watchdog was cut off, or filtered out
+    spied = pl.DataFrame(
+        [(one.line, None) for one in stacks(launch) if _is_own(one)],
+        schema=told[0].schema,
+        orient="row",
+    )
+    dumps = pl.concat([*told, spied]).filter(pl.col("line") > last_served(launch)).sort("line")
     if dumps.is_empty() or stopped_at(launch) is not None or faults(launch):
         return
     yield Finding(
         Severity.ERROR,
         f"A watchdog dumped what its process was doing{on_ranks(dumps['rank'])}; the line that says for how "
-        "long nothing moved is not in this log.",
+        f"long nothing moved is not in this log{_state(launch, int(dumps['line'][0]))}.",
         launch.evidences([int(dumps["line"][0])]),
         cause="hang.watchdog",
         fix="find the rank that stopped first, in the dump and in what the ranks said last",
@@ -77,3 +89,16 @@ def _dumped(launch: Launch) -> Iterator[Finding]:
         root=launch.evidence(int(dumps["line"][0])),
         weight=2,
     )
+
+
+def _state(launch: Launch, line: int) -> str:
+    """Return what the log shows of the hang: the last batch, the ranks that fell silent, the stacks."""
+    where = stuck(launch)
+    batch = stuck_batch(launch, line)
+    notes = (batch, last_state(launch, line), silent_first(launch, line), where and f"main threads: {where}")
+    return "".join(f"; {note}" for note in notes if note)
+
+
+def _is_own(stack: Stack) -> bool:
+    """Tell whether a dumped process is SGLang's: by its name, and without one by where it stands."""
+    return stack.process.startswith("sglang::") or bool(stack.place and _OWN.search(stack.place))

@@ -1,0 +1,126 @@
+"""The state of a server that serves, batch by batch: what the rules of serving health look at.
+
+decode and prefill batches --> one status a line (rank, running, queued, usage, ...) --> runs of a condition
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from sglogparse._launches import Launch, once
+from sglogparse._phases import seconds
+
+#: How full the pool is that holds what running requests have. Pools of states and of windows keep what they
+#: can get for the prefix cache: that they are full says nothing.
+_USAGE = ("token_usage", "full_token_usage")
+
+
+@once
+def statuses(launch: Launch) -> pl.DataFrame:
+    """Return one row a batch line, in the order of the lines: its state, its time (s), and its kind.
+
+    `usage` is that of the KV pool, from 0 to 1.
+    """
+    at = pl.DataFrame({"line": launch.lines["line"], "at": seconds(launch)})
+    parts = []
+    for kind in ("decode_batch", "prefill_batch"):
+        frame = launch.frames[kind]
+        parts.append(
+            frame.select(
+                "line",
+                "rank",
+                pl.lit(kind == "decode_batch").alias("decode"),
+                pl.max_horizontal(pl.col(name).cast(pl.Float64) for name in _USAGE).alias("usage"),
+                *(
+                    pl.col(name).cast(pl.Float64)
+                    for name in ("running_req", "queue_req", "gen_throughput", "accept_len", "new_token")
+                ),
+                waiting=pl.max_horizontal("inflight_req", "transferring_req").cast(pl.Float64),
+                graphs=pl.col("cuda_graph").cast(pl.String).str.to_lowercase() == "true",
+            )
+        )
+    return pl.concat(parts).sort("line").join(at, on="line", how="left", maintain_order="left")
+
+
+def decodes(launch: Launch) -> pl.DataFrame:
+    """Return the statuses of decode batches."""
+    return statuses(launch).filter("decode")
+
+
+class Run(NamedTuple):
+    """Statuses of one rank, one behind the other, in which a condition holds."""
+
+    rank: str | None
+    first: int
+    last: int
+    batches: int
+    decodes: int
+    #: from the first to the last, s; None without stamps
+    span: float | None
+
+
+def runs(frame: pl.DataFrame, condition: pl.Expr) -> list[Run]:
+    """Return the runs of statuses in which a condition holds, the longest first."""
+    held = frame.with_columns(held=condition.fill_null(False)).with_columns(
+        run=pl.col("held").rle_id().over("rank", order_by="line")
+    )
+    found = (
+        held.filter("held")
+        .group_by("rank", "run", maintain_order=True)
+        .agg(
+            first=pl.col("line").min(),
+            last=pl.col("line").max(),
+            batches=pl.len(),
+            decodes=pl.col("decode").sum(),
+            span=pl.col("at").max() - pl.col("at").min(),
+        )
+        .sort("batches", "first", descending=[True, False])
+    )
+    return [Run(*row) for row in found.drop("run").iter_rows()]
+
+
+#: An episode matters when it is this long, s, and no small share of the time, or when it is this part of what
+#: a rank's log shows.
+_LONG = 60.0
+_SHARE = 0.05
+_PART = 0.25
+#: Batches without which nobody knows what was between them.
+_MANY = 10
+
+
+def matters(frame: pl.DataFrame, run: Run) -> bool:
+    """Tell whether a run is more than an episode: a minute long, or a good part of the rank's batches."""
+    own = frame.filter(pl.col("rank").eq_missing(run.rank))
+    span = run.span or 0.0
+    whole = (most(own, "at") or 0.0) - (least(own, "at") or 0.0)
+    long = span >= max(_LONG, _SHARE * whole) and run.batches >= _MANY
+    return long or run.batches >= _PART * own.height
+
+
+def within(frame: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """Return the statuses of a run."""
+    mine = pl.col("rank").eq_missing(run.rank) & pl.col("line").is_between(run.first, run.last)
+    return frame.filter(mine)
+
+
+def most(frame: pl.DataFrame, name: str) -> float | None:
+    """Return the largest value of a column; None when it has none."""
+    value = frame[name].cast(pl.Float64).max()
+    return value if isinstance(value, float) else None
+
+
+def least(frame: pl.DataFrame, name: str) -> float | None:
+    """Return the smallest value of a column; None when it has none."""
+    value = frame[name].cast(pl.Float64).min()
+    return value if isinstance(value, float) else None
+
+
+def number(value: Any) -> str:  # noqa: ANN401 - what an aggregation of polars returns
+    """Return a number as it would be printed: without a fraction of nothing.
+
+    >>> number(32.0), number(38.78)
+    ('32', '38.78')
+    """
+    return f"{value:g}" if float(value).is_integer() else f"{value:.2f}"
