@@ -127,7 +127,7 @@ def pools(kv="31.13", tokens=408027, left="11.40"):
     ]
 
 
-def graphs(took="2.20", left="9.20"):
+def graphs(took="2.20", left="9.10"):
     return [
         *ranked(33, "Capture cuda graph begin. This can take up to several minutes. avail mem=11.30 GB"),
         *ranked(
@@ -276,7 +276,7 @@ def test_the_users_case_is_told(pair):
     assert found.kind == "explained"
     assert found.text == "explained by mem_fraction_static 0.88 in A, 0.55 in B; that alone makes B fail"
     assert found.because == (
-        "A's pool implies mem_fraction_static = 0.880 [0.8798, 0.8801] (A:28, A:41, A:49)",
+        "A's pool implies mem_fraction_static = 0.880 [0.8798, 0.8801] (A:28, A:42, A:52)",
         "B's budget is 21.708 - 94.037 x 0.45 = -20.608 GiB (B:49): no token fits",
         "with A's 0.88 it would be 10.42 GiB",
     )
@@ -530,7 +530,7 @@ def test_facts_rest_on_the_lines_they_name(folder):
     launch = read_launches(read_log(folder / "good.log"))[0]
     facts = memory_facts(launch)
     implied = fact_of(facts, FRACTION, inferred=True)
-    assert (implied.text, span_of(implied)) == ("0.850", "[0.8498, 0.8501]")
+    assert (implied.text, span_of(implied)) == ("0.850", "[0.8497, 0.8501]")
     assert implied.low < Fraction("0.85") < implied.high
     texts = [LOGS["good"][line - 1] for line in implied.lines]
     assert ["Load weight begin" in texts[0], "Load weight end" in texts[1], "KV Cache" in texts[2]] == [
@@ -616,7 +616,7 @@ def test_other_contexts_cannot_be_equal_starts(tmp_path, monkeypatch):
     def served(length):
         line = (
             f"max_total_num_tokens=408027, chunked_prefill_size=8192, max_prefill_tokens=16384, "
-            f"max_running_requests=2048, context_len={length}, available_gpu_mem=9.20 GB"
+            f"max_running_requests=2048, context_len={length}, available_gpu_mem=9.10 GB"
         )
         start = [*head(arguments()), *weights(), *pools(), *graphs(), *ranked(46, line), *READY]
         return start if length == 32768 else start[1:]

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import polars as pl
 
-from sglogparse._budget import implied_fraction, is_plain, pool_size, printed_budgets, smallest_fraction
+from sglogparse._budget import printed_budgets, smallest_fraction
 from sglogparse._comparison import (
     AFTER_CAPTURE,
     AFTER_POOLS,
@@ -63,6 +64,7 @@ from sglogparse._log import read_log
 from sglogparse._phases import START_PHASES, phases
 from sglogparse._report import Outcome
 from sglogparse._steps import crowded, divergence, environment
+from sglogparse.ledger.ledger import implied_fraction
 
 # ------------------------------------------------------------------ memory facts
 
@@ -83,6 +85,8 @@ _ORDER = (
     SET_UP, START, WEIGHTS, AFTER_WEIGHTS, STATE, KV, KV_TOKENS, AFTER_POOLS, GRAPHS, AFTER_CAPTURE,
     CAPACITY, REQUESTS, CONTEXT,
 )  # fmt: skip
+#: An implied fraction that is not known better than this is not compared.
+_SHARP = Fraction(1, 100)
 #: A number that memory can have: no exponent, no end of digits, no nan.
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
@@ -147,27 +151,15 @@ def _of_the_formula(launch: Launch) -> Iterable[Fact]:
         yield Fact(quantity, "GiB", None, text, value.low, value.high, smallest.lines)
     share = smallest.share
     yield Fact(SMALLEST, "", None, smallest.text, share.low, share.high, smallest.lines, inferred=True)
-    pools = launch.frames["kv_cache"].filter(pl.col("pool_state") == "is allocated")
-    first_pools = pools.unique("rank", keep="first", maintain_order=True)
-    if not _tells_fraction(launch) or pools.is_empty() or first_pools.height < pools.height:
-        return
-    row = launch.printed("kv_cache", pools["line"][:1])[0]
-    size = pool_size(row)
-    implied = implied_fraction(smallest.avail, smallest.total, size) if size else None
-    if implied is not None and implied.low > 0 and implied.high < 1:
-        lines = (*smallest.lines, row["line"])
-        yield Fact(FRACTION, "", None, implied.text(3), implied.low, implied.high, lines, inferred=True)
-
-
-def _tells_fraction(launch: Launch) -> bool:
-    """Tell whether the printed size of the pool is all that the fraction gives.
-
-    What is printed of an FP4 cache leaves out its block scales; on a CPU the budget is another one.
-    """
-    given = str(launch.argument("kv_cache_dtype"))
-    dtypes = [given, *launch.frames["kv_cache"]["pool_dtype"].drop_nulls().unique()]
-    small = any("fp4" in dtype or "float4" in dtype for dtype in dtypes)
-    return is_plain(launch) and not small and launch.argument("device") != "cpu"
+    found = implied_fraction(launch)
+    if found is not None and found.interval.high - found.interval.low <= _SHARP:
+        value = found.interval
+        proof: dict[str, int] = {}  # of each kind of number one line is enough
+        for fact in found.facts:
+            if fact.line is not None:
+                proof.setdefault(str(fact.variable).partition(",")[0], fact.line)
+        rests_on = tuple(sorted(set(proof.values())))
+        yield Fact(FRACTION, "", None, value.text(3), value.low, value.high, rests_on, inferred=True)
 
 
 # ------------------------------------------------------------------ comparing

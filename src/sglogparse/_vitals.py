@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
-from sglogparse._budget import implied_fraction, is_plain, pool_size, smallest_fraction
+from sglogparse._budget import pool_size
 from sglogparse._launches import rank_spread
+from sglogparse.ledger.ledger import implied_fraction, read_ledger
+from sglogparse.ledger.model import FRACTION
+
+#: An implied fraction is said when it is known to this.
+_SHARP = 0.004
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
@@ -121,22 +126,19 @@ def _memory(launch: Launch) -> str:
         text += f" {row['num_tokens']} tokens"
     if size is not None:
         text += f" = {size.text(2)} GiB a rank"
-    fraction, given = _implied(launch, row["rank"]), launch.argument("mem_fraction_static")
-    if fraction:
-        text += f", which implies mem_fraction_static = {fraction}"
-        if isinstance(given, float) and f"{given:.3f}" != fraction:
-            text += f" ({given:g} given)"
-    return text
+    fraction = _implied(launch)
+    return f"{text}, which implies mem_fraction_static = {fraction}" if fraction else text
 
 
-def _implied(launch: Launch, rank: str | None) -> str | None:
-    """Return the implied fraction where the plain equation holds: one pool takes the whole budget."""
-    pools = launch.frames["kv_cache"].filter(pl.col("rank").eq_missing(rank))
-    smallest = smallest_fraction(launch)
-    if not is_plain(launch) or pools.height != 1 or smallest is None:
+def _implied(launch: Launch) -> str | None:
+    """Return the fraction that the pools imply, where it is sharp; with the declared one that cannot be."""
+    found = implied_fraction(launch)
+    if found is None or found.interval.high - found.interval.low > _SHARP:
         return None
-    if smallest.avail is None or smallest.total is None:
-        return None
-    size = pool_size(launch.printed("kv_cache", pools["line"])[0])
-    implied = implied_fraction(smallest.avail, smallest.total, size) if size else None
-    return implied.text(3) if implied and implied.low > 0 and implied.high < 1 else None
+    given, implied = launch.argument("mem_fraction_static"), found.interval.text(3)
+    if not isinstance(given, float) or f"{given:.3f}" == implied:
+        return implied
+    declared = ("declared fraction", FRACTION)
+    if any(fact.variable in declared for one in read_ledger(launch).conflicts for fact in one.facts):
+        return f"{implied} ({given:g} given)"
+    return None  # free memory drifted between two lines

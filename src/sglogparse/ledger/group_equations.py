@@ -612,15 +612,21 @@ def _left_over(launch: Launch, rank: Rank, *, capped: bool) -> tuple[Fraction, F
     kv = [pool for pool in pools if pool.what == "KV cache"]
     states = _size(pool for pool in pools if pool.what == "state pool")
     sparse = _sparse(launch, rank)
+    model = rank.target.load.model if rank.target.load else None
+    # classes that dense and sparse models share
+    latent = model is None or "Deepseek" in model
     least = most = Fraction(0)
     reasons = ["whole pages"]
     for pool in kv:
         tokens = pool.tokens.interval.low if pool.tokens else Fraction(1000 * pages)
         slack = _size([pool]) * (pages + 1) / max(tokens, Fraction(1))
         least, most = least - slack, most + slack
-        if sparse or _may_be_sparse(pool, pages):
+        if sparse or (latent and _may_be_sparse(pool, pages)):
             least -= _size([pool]) * _INDEX_KEYS
             reasons.append("the index keys of sparse attention")
+    if launch.argument("kv_cache_dtype") == "fp4_e2m1" and releases(launch) is None:
+        most += _size(kv) * (_SCALES - 1)
+        reasons.append("the scales of four-bit elements")
     if states:
         # whole states, one more than counted, and what speculation keeps of each request
         slack = sum((_one_state(pool) for pool in pools if pool.what == "state pool"), Fraction(0))

@@ -8,9 +8,12 @@ from fractions import Fraction
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.equations import build
 from sglogparse.ledger.group_equations import may_cap
-from sglogparse.ledger.model import DRIFT, Group, Model, read_groups
+from sglogparse.ledger.model import DRIFT, FRACTION, Group, Model, read_groups
 from sglogparse.ledger.readings import Rank, read_ranks
 from sglogparse.ledger.solver import Conflict, Inferred, System, Variable
+
+#: A fraction that is not known to this is not implied by numbers some of which contradict each other.
+_BOUNDED = Fraction(5, 100)
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,12 @@ def implied_fraction(launch: Launch) -> Inferred | None:
         model, system = _solved(launch, read_ranks(launch), drift, infers=True)
         if model.without or may_cap(launch):
             return None
-        if not system.conflicts:
-            found = system.inferred("mem_fraction_static")
-            # bounds that only say that it is a share tell nothing
-            return found if found and any(fact.line is not None for fact in found.facts) else None
+        found = system.inferred(FRACTION)
+        # what contradicts itself is left out: the rest implies a fraction only if it still bounds it
+        if found and any(fact.line is not None for fact in found.facts):
+            width = found.interval.high - found.interval.low
+            if not system.conflicts or width < _BOUNDED:
+                return found
     return None
 
 
