@@ -10,7 +10,6 @@ import polars as pl
 from sglogparse._budget import pool_size
 from sglogparse._launches import rank_spread
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
-from sglogparse.ledger.model import FRACTION
 
 #: An implied fraction is said when it is known to this.
 _SHARP = 0.004
@@ -138,7 +137,5 @@ def _implied(launch: Launch) -> str | None:
     given, implied = launch.argument("mem_fraction_static"), found.interval.text(3)
     if not isinstance(given, float) or f"{given:.3f}" == implied:
         return implied
-    declared = ("declared fraction", FRACTION)
-    if any(fact.variable in declared for one in read_ledger(launch).conflicts for fact in one.facts):
-        return f"{implied} ({given:g} given)"
-    return None  # free memory drifted between two lines
+    # without a contradiction free memory drifted between two lines
+    return f"{implied} ({given:g} given)" if read_ledger(launch).conflicts else None

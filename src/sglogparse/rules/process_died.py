@@ -146,6 +146,7 @@ def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
         runner_up=decided.runner_up,
         fix="look for the first exception in the logs of the other ranks, nodes and processes",
         ranks=rank_list(ranks),
+        phase=first.phase,
         root=launch.evidence(first.root_line),
         weight=1,
     )
