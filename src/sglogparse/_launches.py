@@ -390,8 +390,8 @@ def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
         name: frame.select(column for column in _COLUMNS if column in frame.columns).filter(
             pl.col("file") == file
         )
-        for name, frame in frames.items()
-        if name in _TELLING
+        for name in _TELLING
+        for frame in (frames[name],)
     }
     given = _given(own)
     starts = [1]

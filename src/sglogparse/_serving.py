@@ -44,6 +44,7 @@ def statuses(launch: Launch) -> pl.DataFrame:
     return pl.concat(parts).sort("line").join(at, on="line", how="left", maintain_order="left")
 
 
+@once
 def decodes(launch: Launch) -> pl.DataFrame:
     """Return the statuses of decode batches."""
     return statuses(launch).filter("decode")
@@ -63,6 +64,8 @@ class Run(NamedTuple):
 
 def runs(frame: pl.DataFrame, condition: pl.Expr) -> list[Run]:
     """Return the runs of statuses in which a condition holds, the longest first."""
+    if frame.is_empty():
+        return []
     held = frame.with_columns(held=condition.fill_null(False)).with_columns(
         run=pl.col("held").rle_id().over("rank", order_by="line")
     )

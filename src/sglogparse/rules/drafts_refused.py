@@ -35,6 +35,8 @@ def drafts_refused(launch: Launch) -> Iterator[Finding]:
     What to do:
         See that the draft model belongs to this target (--speculative-draft-model-path), or serve without it.
     """
+    if decodes(launch).is_empty():
+        return
     frame = decodes(launch).drop_nulls("accept_len")
     if frame.height < _BATCHES:
         return

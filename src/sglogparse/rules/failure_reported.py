@@ -78,6 +78,8 @@ def failure_reported(launch: Launch) -> Iterator[Finding]:
         return
     stop = stopped_at(launch) or launch.last_line + 1
     for kind, (what, cause, fix) in _REPORTS.items():
+        if launch.frames[kind].is_empty() and kind not in _QUOTED:
+            continue
         frames = [launch.frames[kind].select("line", "rank")]
         frames += [_quoted(launch, _QUOTED[kind])] if kind in _QUOTED else []
         frame = pl.concat(frames).sort("line").filter(pl.col("line") < stop)

@@ -38,6 +38,8 @@ def graphs_unused(launch: Launch) -> Iterator[Finding]:
         Batches above the largest captured size: raise --cuda-graph-max-bs. Smaller ones: look for a notice
         that disables graphs (LoRA, a grammar, return_hidden_states).
     """
+    if decodes(launch).is_empty():
+        return
     frame = decodes(launch).drop_nulls("graphs")
     off = frame.filter(~pl.col("graphs"))
     captured = not launch.frames["graph_capture_end"].is_empty()

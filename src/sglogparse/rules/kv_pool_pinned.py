@@ -39,6 +39,8 @@ def kv_pool_pinned(launch: Launch) -> Iterator[Finding]:
         --kv-cache-dtype), or change the split of the pools (--swa-full-tokens-ratio).
     """
     frame = decodes(launch)
+    if frame.is_empty():
+        return
     full = pl.col("usage") >= _FULL
     queued = full & (pl.col("queue_req") > 0)
     found = [run for run in runs(frame, queued) if run.batches >= _WITH_QUEUE] or [

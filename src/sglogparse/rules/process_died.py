@@ -184,9 +184,12 @@ def _signal(launch: Launch) -> tuple[int, int] | None:
 
     After a SIGQUIT the parent kills its children with SIGKILL itself.
     """
+    exits = _exits(launch)
+    if exits.is_empty():
+        return None
     asked = first_line(launch.frames["sigquit"]) or launch.last_line
     by_parent = (pl.col("code") == -9) & (pl.col("line") > asked)
-    telling = _exits(launch).filter(pl.col("code").is_in(list(_SIGNALS)) & ~by_parent)
+    telling = exits.filter(pl.col("code").is_in(list(_SIGNALS)) & ~by_parent)
     return None if telling.is_empty() else telling.row(0)
 
 

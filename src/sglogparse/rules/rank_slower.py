@@ -43,6 +43,8 @@ def rank_slower(launch: Launch) -> Iterator[Finding]:
     What to do:
         See that rank's device (clocks, temperature, other processes, its link), and its accept length.
     """
+    if decodes(launch).is_empty():
+        return
     frame = decodes(launch).filter(pl.col("rank").is_not_null() & (pl.col("gen_throughput") > 0))
     own = frame.group_by("rank", maintain_order=True).agg(
         pl.len().alias("batches"), pl.col("gen_throughput", "running_req", "accept_len").median()

@@ -69,6 +69,8 @@ def watchdog_fired(launch: Launch) -> Iterator[Finding]:
 def _dumped(launch: Launch) -> Iterator[Finding]:
     """Yield what a watchdog dumped, where the line that says how long it waited is missing."""
     told = [launch.frames[kind].select("line", "rank") for kind in ("watchdog_state", "stack_dump")]
+    if not stacks(launch) and all(frame.is_empty() for frame in told):
+        return
     # a dump of a whole process that nobody announces: the line of the watchdog was cut off, or filtered out
     spied = pl.DataFrame(
         [(one.line, None) for one in stacks(launch) if _is_own(one)],
