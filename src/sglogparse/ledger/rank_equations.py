@@ -25,6 +25,8 @@ from sglogparse.ledger.tables import request_table
 _GIVEN_BACK = Fraction(2, 100)
 #: Devices that give back gigabytes behind loading and capture, or share their memory with the host.
 _GENEROUS = ("npu", "cpu", "xpu", "hpu", "mps")
+#: The equation that a rise of free memory breaks: not a contradiction of numbers, if a process left meanwhile.
+FALLS = "free memory falls from line to line"
 _LOADING = "load_model in model_executor/model_runner.py"
 _FREE = "init_memory_pool in model_executor/model_runner.py and its heirs"
 _CAPTURE = "init_cuda_graphs in model_executor/model_runner.py and its heirs"
@@ -180,7 +182,7 @@ def _falls(model: Model, rank: Rank, free: list[tuple[Variable, Number]]) -> Non
     for place, ((earlier, _), (later, _)) in enumerate(pairwise(ordered)):
         fall: Variable = ("fall", rank.name, place)
         model.assume(fall, -back, ANY, "free memory does not rise")
-        model.sum("free memory falls from line to line", {later: 1, earlier: -1, fall: 1}, _FREE)
+        model.sum(FALLS, {later: 1, earlier: -1, fall: 1}, _FREE)
 
 
 def _is_use(variable: Variable, rank: Rank) -> bool:

@@ -15,6 +15,7 @@ from sglogparse._interval import GIB, Interval, round_up
 from sglogparse._launches import rank_spread
 from sglogparse._safe import plain
 from sglogparse.ledger.account import TERMS, Account, Amount
+from sglogparse.ledger.rank_equations import FALLS
 from sglogparse.ledger.statement import SCHEMA, Statement
 from sglogparse.ledger.whatif import Budget, Prediction
 from sglogparse.render._wrap import wrap
@@ -59,6 +60,10 @@ def _statement(one: Statement, width: int, every: bool) -> list[str]:
         out += _budget(one, budget, width)
     out += _host(one, width)
     for conflict, _ in one.contradictions:
+        if {equation.name for equation in conflict.equations} == {FALLS}:
+            said = " and ".join(f"{plain(f.text)} at line {f.line}" for f in conflict.facts if f.line)
+            out += ["", *wrap(f"free memory rises: {said}; a process left, or two starts are mixed", width)]
+            continue
         out += ["", *wrap(f"these {len(conflict.facts)} statements cannot all be true:", width)]
         for fact in conflict.facts:
             at = f"line {fact.line}" if fact.line is not None else "assumed"

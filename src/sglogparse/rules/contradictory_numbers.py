@@ -11,6 +11,7 @@ from sglogparse._interval import Interval
 from sglogparse._launches import Launch, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.ledger import Ledger, read_ledger
+from sglogparse.ledger.rank_equations import FALLS
 from sglogparse.ledger.solver import Conflict, Fact, System, Variable
 from sglogparse.ledger.window import fixed, middle_of
 from sglogparse.rules.negative_budget_yet_allocated import negative_budget_yet_allocated
@@ -25,7 +26,7 @@ _FEW = 4
 #: How the ledger names the fraction: in force, as the arguments declare it, as a profile prints it.
 _FRACTIONS = ("mem_fraction_static", "declared fraction", "fraction")
 #: What M007 speaks of.
-_RISE = "free memory falls from line to line"
+_RISE = FALLS
 
 
 def contradictory_numbers(launch: Launch) -> Iterator[Finding]:
