@@ -25,7 +25,7 @@ from sglogparse.ledger.tables import request_table
 _GIVEN_BACK = Fraction(2, 100)
 #: Devices that give back gigabytes behind loading and capture, or share their memory with the host.
 _GENEROUS = ("npu", "cpu", "xpu", "hpu", "mps")
-#: The equation that a rise of free memory breaks: not a contradiction of numbers, if a process left meanwhile.
+#: The equation that a rise of free memory breaks: a process left meanwhile, or two starts are mixed.
 FALLS = "free memory falls from line to line"
 _LOADING = "load_model in model_executor/model_runner.py"
 _FREE = "init_memory_pool in model_executor/model_runner.py and its heirs"
