@@ -173,7 +173,10 @@ def test_a_log_without_memory_is_undecided(run, tmp_path):
     path = tmp_path / "none.log"
     path.write_text("[2026-03-04 11:00:10] The server is fired up and ready to roll!\n")
     result = run(path)
-    assert (result.exit_code, result.stdout) == (3, "no line of the log prints device memory\n")
+    assert (result.exit_code, result.stdout) == (
+        3,
+        "no rank of the log prints its free memory and what it took: there is nothing to account for\n",
+    )
 
 
 @pytest.mark.parametrize("share", ["1.2", "0", "x", "nan", "-0.5", "1/0"])

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -318,7 +319,7 @@ def memory(
     \b
     Exit codes: 0 the log prints device memory
                 2 the log could not be read, or the call was wrong
-                3 no line of the log prints device memory
+                3 the log does not print what an account needs
     """
     from sglogparse._log import read_log
     from sglogparse._safe import masked
@@ -339,10 +340,8 @@ def _share(text: str | None) -> Fraction | None:
     """Read a share between 0 and 1, exactly as it is written."""
     if text is None:
         return None
-    try:
-        share = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(0)
+    # written out: a short exponent can stand for a number that nothing can hold
+    share = Fraction(text) if re.fullmatch(r"[0-9]?\.[0-9]{1,12}", text) else Fraction(0)
     if not 0 < share < 1:
         raise click.BadParameter(
             f"{text!r} is not a number between 0 and 1", param_hint="--mem-fraction-static"

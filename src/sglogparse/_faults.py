@@ -226,7 +226,10 @@ def _of_block(launch: Launch, row: dict[str, Any]) -> Fault:
     begun = row["complete"] or _BEGIN in head
     stack: list[dict[str, Any]] = row["stack"] or []
     fault = _of_line(launch, line, row["rank"], *chain)
-    root_line = row["exception_line"] or (line if row["reported"] or begun else row["last_line"])
+    told = row["exception_line"]
+    # a block that another launch ends (mixed logs) has its report alone
+    told = told if told is not None and launch.holds(told) else None
+    root_line = told or (line if row["reported"] or begun else row["last_line"])
     if chain:
         root_line = _reason_line(launch, root_line)
     else:

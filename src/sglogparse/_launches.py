@@ -128,6 +128,11 @@ class Launch:
             None if clocks.is_empty() else clocks[-1],
         )
 
+    def holds(self, line: int) -> bool:
+        """Tell whether a line is one of this launch."""
+        row = self.row(line)
+        return 0 <= row < self.lines.height and self.lines["line"][row] == line
+
     def evidence(self, line: int) -> Evidence:
         """Return a line as evidence."""
         return self.evidences([line])[0]
@@ -301,6 +306,11 @@ def _follows(before: str, after: str) -> bool:
     return 1 in steps and steps <= {0, 1}
 
 
+#: Events that a rank of a server prints.
+_SPEAKS = (
+    *("load_weight_begin", "load_weight_end", "kv_cache", "memory_pool_end", "capacity"),
+    *("decode_batch", "prefill_batch"),
+)
 #: Arguments that differ between the nodes of one job: who it is, where it listens, what it draws by lot.
 NODE_ARGS = frozenset({"node_rank", "host", "port", "nccl_port", "random_seed"})
 #: A rank that finds this share of what it first had free is a new process, and no draft worker.
@@ -316,12 +326,23 @@ def read_launches(log: Log) -> list[Launch]:
 
 
 def _servers(log: Log) -> dict[int, list[str]]:
-    """Return the files in which several servers speak in turn, with what their carrier calls each of them."""
+    """Return the files in which several servers speak in turn, with what their carrier calls each of them.
+
+    Servers print their arguments and that they are ready, or the same rank speaks behind several names.
+    """
     if log.carried.is_empty():
         return {}
-    told = log.frames["server_args"].select("file", "line").join(log.carried, on=["file", "line"])
-    names = told.drop_nulls("origin").group_by("file").agg(pl.col("origin").unique(maintain_order=True))
-    return {file: origins for file, origins in names.iter_rows() if len(origins) > 1}
+    names = log.carried.drop_nulls("origin").select("file", "line", "origin")
+    # of the nodes of one server only the first says that it is ready
+    own = pl.concat([log.frames[kind].select("file", "line") for kind in ("server_args", "ready")])
+    told = own.join(names, on=["file", "line"])
+    speaks = pl.concat([log.frames[kind].select("file", "line", "rank") for kind in _SPEAKS])
+    ranks = speaks.join(names, on=["file", "line"]).unique(["file", "rank", "origin"])
+    shared = ranks.filter(pl.len().over("file", "rank") > 1)
+    servers = pl.concat([told.select("file", "line", "origin"), shared.select("file", "line", "origin")])
+    found = servers.sort("file", "line").group_by("file", maintain_order=True)
+    origins = found.agg(pl.col("origin").unique(maintain_order=True))
+    return {file: names for file, names in origins.iter_rows() if len(names) > 1}
 
 
 def _apart(log: Log, servers: Mapping[int, list[str]]) -> Iterator[Part]:

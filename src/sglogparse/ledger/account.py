@@ -1,8 +1,9 @@
 """The account of each rank: where its memory went, in terms that add up to what was free at the start.
 
-total = weights + draft model + KV cache + state pools + graphs + other + unexplained + free
+total = weights + draft model + KV cache + state pools + graphs + other + given back + unexplained + free
 
 Each amount is printed, or inferred from printed ones (then it says from what), or absent with the reason.
+`given back` is negative: what loading and capture had taken and freed again, between two measurements.
 `other` is what SGLang allocates without a line of its own, as far as its size is known: the table of requests
 and tokens, what the allocator rounds up to, buffers between two printed measurements. What is beyond that is
 `unexplained`.
@@ -23,9 +24,11 @@ from sglogparse.ledger.readings import Capture, Number, Rank, Worker, read_ranks
 from sglogparse.ledger.tables import context_of, request_table
 
 #: The terms in the order in which memory is taken.
-TERMS = ("weights", "draft", "KV cache", "states", "graphs", "other", "unexplained", "free")
+TERMS = ("weights", "draft", "KV cache", "states", "graphs", "other", "given back", "unexplained", "free")
 #: A rank closes when what is unexplained is less than this share of all its memory.
 CLOSE = Fraction(1, 100)
+#: What is given back is more than rounding, GiB.
+_CLEAR = Fraction(5, 100)
 #: The element of a pool in host memory that a line without a name allocates.
 _HOST = "hierarchical KV cache"
 _NOTHING = Interval(Fraction(0), Fraction(0))
@@ -140,6 +143,8 @@ def _account(launch: Launch, rank: Rank) -> Account | None:
     graphs = [one for worker in (rank.target, *rank.drafts) for one in _graphs(worker.captures)]
     if graphs:
         parts["graphs"] = _together(graphs)
+    elif unsized(rank):
+        absent["graphs"] = "captures are printed without sizes, and what is free is that before them"
     elif rank.target.pool_end is not None:
         absent["graphs"] = "no capture is printed"
     last = _last(rank)
@@ -151,6 +156,12 @@ def _account(launch: Launch, rank: Rank) -> Account | None:
     for amount in parts.values():
         rest = rest - amount.interval
     return Account(rank.name, total, {**parts, **_others(launch, rank, parts, rest, last)}, absent)
+
+
+def unsized(rank: Rank) -> bool:
+    """Tell whether graphs were captured and no line says what they took (0.4.3 and older)."""
+    captures = [one for worker in (rank.target, *rank.drafts) for one in worker.captures]
+    return bool(captures) and all(one.begin is None and one.end is None for one in captures)
 
 
 def _total(rank: Rank) -> Amount | None:
@@ -264,11 +275,17 @@ def _others(
         )
     elif not gaps:
         beyond = _beyond(rest, _NOTHING)
-    if gaps:
-        names.append("taken or given back between lines")
+    back = {pair: size for pair, size in gaps.items() if size.high < -_CLEAR}
+    if len(back) < len(gaps):
+        names.append("taken between lines")
     out: dict[str, Amount] = {}
+    if back:
+        lines = tuple(sorted({line for pair in back for line in pair}))
+        note = "taken and freed again by loading and capture"
+        out["given back"] = Amount(_sum(back.values()), printed=False, lines=lines, note=note)
+        rest = rest - out["given back"].interval
     if names:
-        lines = tuple(sorted({line for pair in gaps for line in pair}))
+        lines = tuple(sorted({line for pair in gaps if pair not in back for line in pair}))
         other = rest if beyond is None else rest - beyond
         out["other"] = Amount(other, printed=False, lines=lines, note=", ".join(names))
     if beyond is not None:

@@ -46,6 +46,8 @@ _PAGES = Fraction(2, 100)
 _LARGEST_PAGE = 256
 #: What state pools may differ by from what was budgeted for them where drafts keep states too, as a share.
 _SPECULATED = Fraction(25, 100)
+#: What pools may take beyond their budget on an NPU, as a share: states and keys that are laid out wider.
+_ASCEND = Fraction(5, 100)
 #: What splitting the budget into two pools can leave, share of the budget.
 _SPLIT = Fraction(2, 100)
 _SIZING = "profile_max_num_token (0.2.0 to 0.5.15), _profile_available_bytes (0.5.16 and later)"
@@ -96,7 +98,8 @@ def _begins(rank: Rank) -> bool:
 def _taken(model: Model, launch: Launch, group: Group, taken: Variable) -> None:
     """Add what comes off the budget before the KV cache is sized: state pools, a reserve for images."""
     kept = launch.frames["kv_reserve"].filter(launch.frames["kv_reserve"]["kept_back"].is_not_null())["line"]
-    if has_state_pools(launch):
+    if has_state_pools(launch) or not launch.frames["kv_budget"].is_empty():
+        # an Ascend build prints what is left behind them
         states: Variable = ("states", group.name)
         model.assume(states, 0, ANY, "the state pools come off the budget first")
         reserve: Variable = ("reserve", group.name)
@@ -439,7 +442,7 @@ _SPARSE = re.compile(r"(?i)V3[._-]?2|Dsa|NSA|glm-?5")
 #: What a pool of sparse attention takes beyond its budget, as a share: index keys and scales (to 0.5.16).
 _INDEX_KEYS = Fraction(12, 100)
 #: Elements a token and layer of latent attention: kv_lora_rank + qk_rope_head_dim of all models that have it.
-_LATENT = 576
+LATENT = 576
 
 
 def _no_budget(launch: Launch, group: Group) -> str | None:
@@ -627,6 +630,9 @@ def _left_over(launch: Launch, rank: Rank, *, capped: bool) -> tuple[Fraction, F
     if launch.argument("kv_cache_dtype") == "fp4_e2m1" and releases(launch) is None:
         most += _size(kv) * (_SCALES - 1)
         reasons.append("the scales of four-bit elements")
+    if launch.argument("device") == "npu" or not launch.frames["kv_budget"].is_empty():
+        least -= _size(kv) * _ASCEND
+        reasons.append("what an NPU allocates beyond the budget")
     if states:
         # whole states, one more than counted, and what speculation keeps of each request
         slack = sum((_one_state(pool) for pool in pools if pool.what == "state pool"), Fraction(0))
@@ -674,7 +680,7 @@ def _may_be_sparse(pool: Pool, pages: int) -> bool:
         or [one.name for one in pool.parts] != ["kv size"]
     ):
         return False
-    layers = pool.parts[0].interval * Interval.exactly(GIB) / Interval.exactly(_LATENT)
+    layers = pool.parts[0].interval * Interval.exactly(GIB) / Interval.exactly(LATENT)
     slots = pool.tokens.interval + Interval(Fraction(0), Fraction(pages))
     return not any(
         math.floor((layers / slots).high / size) >= math.ceil((layers / slots).low / size) for size in (1, 2)

@@ -35,6 +35,8 @@ _KINDS = (
 _STATES = ("conv_state_size", "ssm_state_size", "intermediate_ssm_size", "intermediate_conv_size")
 #: More than any size in GiB, or any number of tokens; so are inf and, as no number is less, nan.
 _MOST = 1e18
+#: A start prints some dozens of such lines a rank; what stands behind so many is no part of it.
+_MOST_LINES = 160
 #: More loads than a rank can do (target, draft, a second draft): the lines of several ranks, untold apart.
 _MOST_LOADS = 3
 
@@ -106,6 +108,8 @@ class Rank:
     setup: list[Number] = field(default_factory=list)
     #: free at the end of the start (the capacity line)
     free: Number | None = None
+    #: lines beyond those that a start can print: of another start, or no start's
+    left_out: int = 0
     capacity: Number | None = None
     requests: int | None = None
     context: int | None = None
@@ -147,7 +151,14 @@ def read_ranks(launch: Launch) -> tuple[Rank, ...]:
     names = sorted(rows, key=lambda name: rank_key(name or ""))
     # two windows' pools can be alike; where there are none, a line that stands there twice is printed twice
     twice = () if launch.frames["swa_pool"].is_empty() else ("kv_cache",)
-    return tuple(_rank(name, _once(sorted(rows[name], key=lambda one: one[:2]), twice)) for name in names)
+    return tuple(_limited(name, _once(sorted(rows[name], key=lambda one: one[:2]), twice)) for name in names)
+
+
+def _limited(name: str | None, rows: list[tuple[int, str, dict[str, Any]]]) -> Rank:
+    """Return a rank by as many lines as a start can print; the others are counted."""
+    rank = _rank(name, rows[:_MOST_LINES])
+    rank.left_out = max(len(rows) - _MOST_LINES, 0)
+    return rank
 
 
 def _once(
@@ -189,6 +200,8 @@ def _rank(name: str | None, rows: list[tuple[int, str, dict[str, Any]]]) -> Rank
         elif kind in ("kv_cache", "swa_pool", "mamba_cache"):
             owner = _owner(rank)
             owner.pools.append(_pool(line, kind, row))
+            if kind == "swa_pool":
+                owner.pools = _without_repeats(owner.pools)
         elif kind == "memory_pool_end":
             owner = _owner(rank)
             owner.pool_end = _number("avail mem", row, "avail_mem")
@@ -230,6 +243,17 @@ def _pool(line: int, kind: str, row: dict[str, Any]) -> Pool:
     parts = tuple(_numbers(row, "k_size", "v_size", "kv_size"))
     bound = row["pool_state"] != "is allocated"
     return Pool("KV cache", line, parts, _whole("num_tokens", row), bound=bound)
+
+
+def _without_repeats(pools: list[Pool]) -> list[Pool]:
+    """Return the pools of windows without those that are logged twice: their printed sum tells."""
+    total = pools[-1]
+    keys = [(pool.what, tuple((one.name, one.text) for one in pool.parts)) for pool in pools]
+    kv = [part.interval.low for pool in pools if pool.what == "KV cache" for part in pool.parts]
+    if len(set(keys)) == len(keys) or not total.parts or sum(kv) <= total.parts[0].interval.high:
+        return pools
+    firsts = {key: place for place, key in reversed(list(enumerate(keys)))}
+    return [pool for place, pool in enumerate(pools) if firsts[keys[place]] == place]
 
 
 def _capture(rank: Rank, kind: str, row: dict[str, Any]) -> None:

@@ -35,6 +35,8 @@ class Statement:
     without: dict[str, str]
     #: the numbers close only when free memory may drift between two lines
     drifts: bool
+    #: lines of memory beyond those that a start can print
+    left_out: int
     host: tuple[HostPool, ...]
     contradictions: tuple[tuple[Conflict, tuple[Evidence, ...]], ...]
     changes: Changes | None
@@ -52,6 +54,7 @@ class Statement:
             and {"value": ends(self.implied.interval), "lines": _lines(self.implied.facts)},
             "not_tied": self.without,
             "drifts": self.drifts,
+            "left_out_lines": self.left_out,
             "host_pools": [
                 {"what": one.what, "rank": one.rank, "line": one.line, "bytes": ends(one.size)}
                 for one in self.host
@@ -104,6 +107,7 @@ def _statement(launch: Launch, changes: Changes | None) -> Statement:
         implied_fraction(launch),
         dict(ledger.model.without),
         ledger.drifts,
+        sum(rank.left_out for rank in ledger.ranks),
         read_host_pools(launch),
         conflicts,
         changes,

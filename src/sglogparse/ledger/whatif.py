@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from sglogparse._budget import printed_budgets
 from sglogparse._interval import GIB, Interval
 from sglogparse._launches import Launch, once
-from sglogparse.ledger.account import Account, read_accounts
-from sglogparse.ledger.group_equations import four_bit
+from sglogparse.ledger.account import Account, read_accounts, unsized
+from sglogparse.ledger.group_equations import LATENT, four_bit
 from sglogparse.ledger.ledger import Ledger, implied_fraction, read_ledger
-from sglogparse.ledger.model import FRACTION, Group
+from sglogparse.ledger.model import FRACTION, Group, before, since
 from sglogparse.ledger.rank_equations import pools_of
 from sglogparse.ledger.readings import Rank
 
@@ -105,6 +106,13 @@ class Budget:
         return (Interval(max(self.tokens.low, Fraction(0)), max(self.tokens.high, Fraction(0))) / one).floor()
 
     @property
+    def smallest_for_a_request(self) -> Interval | None:
+        """Return the mem_fraction_static above which one request of full context fits."""
+        if self.smallest is None or self.total is None or self.cell_size is None or not self.context:
+            return None
+        return self.smallest + self.cell_size * Interval.exactly(Fraction(self.context, GIB)) / self.total
+
+    @property
     def smallest(self) -> Interval | None:
         """Return the mem_fraction_static above which any token fits: 1 - avail / total.
 
@@ -149,14 +157,12 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
     size = (
         _scaled(_sum(part.interval for pool in kv for part in pool.parts), four_bit(launch)) if kv else None
     )
-    total, avail = known("total"), known("avail")
+    # as printed: what the solver makes of them allows for drift
+    exact = "" if printed_budgets(launch) else "least "
+    total, avail = known(f"{exact}total") or known("total"), known(f"{exact}avail") or known("avail")
     rest = None
     if total is not None and avail is not None and fraction is not None:
         rest = avail - total * (_UNIT - fraction)
-        tighter = known("rest")
-        # without a fraction in the log, the solver knows no more than that it is a share
-        if tighter is not None and source != "implied by the pool":
-            rest = tighter
     page = launch.argument("page_size")
     printed = [pool.tokens.interval for pool in kv if pool.tokens is not None]
     tokens = max(printed, key=lambda one: one.high, default=None)
@@ -169,7 +175,10 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
     free = [
         amount
         for one in group.ranks
-        if (own := accounts.get(one.name)) and (amount := own.parts.get("free")) and one.target.pool_end
+        if (own := accounts.get(one.name))
+        and (amount := own.parts.get("free"))
+        and one.target.pool_end
+        and not unsized(one)
     ]
     least = min((amount.interval for amount in free), key=lambda one: one.low, default=None)
     context = next((one.context for one in group.ranks if one.context), launch.argument("context_length"))
@@ -197,13 +206,21 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
 
 def _fraction(launch: Launch) -> tuple[Interval | None, str | None]:
     """Return the fraction that the server computed with, and where it is from."""
-    facts = [
-        one for one in read_ledger(launch).model.facts if one.variable in (FRACTION, "declared fraction")
-    ]
-    if facts:
-        return facts[0].interval, "declared" if facts[0].text.startswith("mem_") else "printed"
+    facts = read_ledger(launch).model.facts
+    # what is in force: a model that reads images gets less than was declared
+    told = [one for one in facts if one.variable == FRACTION]
+    told += [one for one in facts if _place(one.variable) == ("printed", "fraction")]
+    declared = [one for one in facts if one.variable == "declared fraction"]
+    if declared and all(one.interval.meets(declared[0].interval) for one in told):
+        return declared[0].interval, "declared"
+    if told:
+        return told[0].interval, "in force"
     implied = implied_fraction(launch)
     return (implied.interval, "implied by the pool") if implied else (None, None)
+
+
+def _place(variable: object) -> tuple[object, ...]:
+    return variable[:2] if isinstance(variable, tuple) else ()
 
 
 def _deciding(group: Group) -> Rank | None:
@@ -240,7 +257,7 @@ def predict(launch: Launch, before: Budget, changes: Changes) -> Prediction:
     notes = _Notes()
     avail, cell, fraction = before.avail, before.cell_size, before.fraction
     if changes.mem_fraction_static is not None:
-        fraction = Interval.exactly(changes.mem_fraction_static)
+        fraction = _in_force(launch, changes.mem_fraction_static, notes)
     if changes.tp_size is not None:
         avail, cell = _with_ranks(launch, before, changes.tp_size, notes)
     if changes.kv_cache_dtype is not None:
@@ -261,6 +278,22 @@ def predict(launch: Launch, before: Budget, changes: Changes) -> Prediction:
         free=_left(launch, before, avail, kv, changes, notes),
     )
     return Prediction(before, after, tuple(notes.assumed), tuple(notes.missing))
+
+
+def _in_force(launch: Launch, asked: Fraction, notes: _Notes) -> Interval:
+    """Return what a server makes of a fraction: less, for a model that reads images (0.4.2 to 0.4.8)."""
+    adjusted = launch.frames["mem_fraction_adjusted"]["fraction"].drop_nulls()
+    given = launch.argument("mem_fraction_static")
+    if adjusted.is_empty() or not isinstance(given, float | int) or not 0 < given < 1:
+        return Interval.exactly(asked)
+    if before(launch, 0, 4, 5):
+        factor = Fraction(95, 100)
+    elif since(launch, 0, 4, 5) and before(launch, 0, 4, 9):
+        factor = Fraction(90, 100)
+    else:
+        return Interval.exactly(asked)
+    notes.assumed.append(f"the server takes {float(factor):g} of it, as the model reads images")
+    return Interval.exactly(asked * factor)
 
 
 @dataclass
@@ -311,7 +344,7 @@ def _with_ranks(
 
 def _latent(launch: Launch) -> bool:
     """Tell whether every rank holds all of the KV cache: latent attention, or attention DP."""
-    joint = any(
+    joint = _is_latent_cell(launch) or any(
         number.name == "kv size"
         for group in read_ledger(launch).groups
         for rank in group.ranks
@@ -319,6 +352,12 @@ def _latent(launch: Launch) -> bool:
         for number in pool.parts
     )
     return joint or launch.argument("enable_dp_attention") is True
+
+
+def _is_latent_cell(launch: Launch) -> bool:
+    """Tell whether a printed cell_size is whole layers of latent attention."""
+    sizes = {one.text["cell_size"] for one in printed_budgets(launch)}
+    return bool(sizes) and all(Fraction(size) % LATENT == 0 for size in sizes)
 
 
 def _with_elements(launch: Launch, cell: Interval | None, dtype: str, notes: _Notes) -> Interval | None:
@@ -346,11 +385,11 @@ def _tokens(
     page = launch.argument("page_size")
     pages = Interval(Fraction(-(page if isinstance(page, int) else 1)), Fraction(0))
     whole = before.allocated and before.rest is not None and before.rest.low > 0
-    if cell is None or before.cell_size is None:
+    if cell is None or before.cell_size is None or cell.low <= 0 or before.cell_size.low <= 0:
         notes.missing.append("tokens: no line prints the bytes a token, or a pool of any")
         return None, rest - before.taken
     filled = _UNIT
-    if whole and before.tokens is not None and before.rest is not None and cap is None:
+    if whole and before.tokens is not None and before.rest is not None:
         filled = before.tokens * before.cell_size / (before.rest * Interval.exactly(GIB))
         if filled.low <= 1 <= filled.high:
             filled = _UNIT
@@ -359,11 +398,14 @@ def _tokens(
     elif before.taken.high > 0:
         rest = rest - before.taken
         notes.assumed.append("the state pools take what they took")
+    if filled is not _UNIT:
+        pages = _ZERO  # what whole pages leave is in the share already
     tokens = (rest * filled * Interval.exactly(GIB) / cell).floor() + pages
     # a page more is allocated than counted, and what does not fill a page is left
     kv = rest * filled + pages * Interval.exactly(cell.high / GIB)
     if isinstance(cap, int) and tokens.high > cap:
-        tokens = Interval(min(tokens.low, Fraction(cap)), Fraction(cap))
+        whole_pages = Fraction(cap // page * page if isinstance(page, int) and page > 0 else cap)
+        tokens = Interval(min(tokens.low, whole_pages), Fraction(cap))
         kv = Interval(min(kv.low, cap * cell.low / GIB), min(kv.high, cap * cell.high / GIB))
         notes.assumed.append(f"max_total_tokens={cap} stays")
     return tokens, kv
@@ -400,5 +442,6 @@ def _table_growth(launch: Launch, before: Budget, changes: Changes, notes: _Note
     if requests is None or before.context is None:
         notes.missing.append("the table of requests: the log does not tell their number and context")
         return _ZERO
+    notes.assumed.append("the table of requests has a place for each token of each request")
     then = (changes.max_running_requests or requests) * (changes.context_length or before.context)
     return Interval.exactly(Fraction((then - requests * before.context) * 4, GIB))

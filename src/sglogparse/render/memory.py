@@ -30,17 +30,22 @@ _MARKS = {
     "states": "S",
     "graphs": "G",
     "other": "o",
+    "given back": "<",
     "unexplained": "?",
     "free": ".",
 }
 _NAMES = {"draft": "draft model", "states": "state pools"}
 _INDENT = "  "
+#: A fraction that is known to this is written as one number.
+_SHARP = 0.004
+#: Terms whose notes are said below the table.
+_NOTED = ("KV cache", "given back")
 
 
 def render_memory(found: Sequence[Statement], width: int, *, every: bool = False) -> str:
     """Return the memory of each launch as text of at most `width` cells; with `every`, all ranks."""
     if not found:
-        return "no line of the log prints device memory"
+        return "no rank of the log prints its free memory and what it took: there is nothing to account for"
     return "\n\n".join("\n".join(_statement(one, width, every)) for one in found)
 
 
@@ -59,6 +64,8 @@ def _statement(one: Statement, width: int, every: bool) -> list[str]:
     for budget in one.budgets:
         out += _budget(one, budget, width)
     out += _host(one, width)
+    if one.left_out:
+        out += wrap(f"{one.left_out} more lines of memory are of no start: left out", width)
     for conflict, _ in one.contradictions:
         if {equation.name for equation in conflict.equations} == {FALLS}:
             said = " and ".join(f"{plain(f.text)} at line {f.line}" for f in conflict.facts if f.line)
@@ -126,7 +133,13 @@ def _bar(account: Account, terms: list[str], width: int) -> list[str]:
     """Return a bar of the parts by their size, and its legend; nothing where the parts are not known."""
     if "free" not in account.parts or "weights" not in account.parts:
         return []
-    sizes = [(term, max(account.parts[term].middle, 0.0)) for term in terms if term in account.parts]
+    # what was given back is in the others' uses twice
+    back = account.parts.get("given back")
+    sizes = [
+        (term, max(account.parts[term].middle, 0.0))
+        for term in terms
+        if term in account.parts and account.parts[term] is not back
+    ]
     whole = sum(size for _, size in sizes)
     if whole <= 0:
         return []
@@ -188,24 +201,32 @@ def _budget(one: Statement, budget: Budget, width: int) -> list[str]:
         first = f"{head}: {_two(budget.total)} free before the weights, {_two(budget.avail)} after"
         said.append("mem_fraction_static is not in the log")
     else:
-        fraction = budget.fraction.text(3).rstrip("0")
+        sharp = budget.fraction.high - budget.fraction.low <= _SHARP
+        fraction = budget.fraction.text(3).rstrip("0") if sharp else "f"
         sizes = f"{_two(budget.avail)} - {_two(budget.total)} x (1 - {fraction})"
         first = f"{head}: {sizes} = {_range(budget.rest, 2)} GiB"
         if budget.taken.high > 0:
             first += f", of which state pools take {_two(budget.taken)}"
-        text = f"mem_fraction_static {fraction} {budget.fraction_from}"
+        text = (
+            f"mem_fraction_static {fraction if sharp else _range(budget.fraction, 3)} {budget.fraction_from}"
+        )
         if one.implied is not None and budget.fraction_from != "implied by the pool":
             text += f"; the pool implies {_range(one.implied.interval, 4)}"
+            if one.drifts and not one.contradictions and not one.implied.interval.meets(budget.fraction):
+                text += ": free memory changed by up to 0.15 GiB between the lines and the sizing"
         said.append(text)
-        said.append(_reserved(one, budget.total - budget.total * budget.fraction))
+        if sharp:
+            said.append(_reserved(one, budget.total - budget.total * budget.fraction))
     if budget.smallest is not None:
         smallest = round_up(budget.smallest.high, 3)
-        said.append(f"smallest mem_fraction_static that leaves room for any token: {smallest}")
+        text = f"smallest mem_fraction_static that leaves room for any token: {smallest}"
+        request = budget.smallest_for_a_request
+        if request is not None and request.high < 1:
+            text += f", for a request of full context ({budget.context} tokens): {round_up(request.high, 3)}"
+        said.append(text)
     said.append(_tokens(budget))
     if one.without.get(budget.group):
         said.append(f"pools and budget are not compared: {one.without[budget.group]}")
-    elif one.drifts and not one.contradictions:
-        said.append("closes when free memory drifted between two lines")
     out = ["", *wrap(first, width, rest=_INDENT)]
     for text in said:
         out += wrap(text, width, first=_INDENT, rest=_INDENT * 2)
@@ -216,7 +237,7 @@ def _reserved(one: Statement, reserved: Interval) -> str:
     """Say what stays outside the pools, and what has come out of it so far on the first rank."""
     text = f"reserved outside the pools: {_two(reserved)} GiB"
     parts = one.accounts[0].parts if one.accounts else {}
-    names = [name for name in ("graphs", "other", "free") if name in parts]
+    names = [name for name in ("graphs", "other", "given back", "free") if name in parts]
     if "KV cache" in parts and names:
         text += ", of it " + ", ".join(f"{name} {_two(parts[name].interval)}" for name in names)
     return text
@@ -240,6 +261,8 @@ def _prediction(one: Statement, prediction: Prediction, width: int) -> list[str]
     flags = one.changes.given() if one.changes else {}
     asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in flags.items())
     out = ["", *wrap(f"with {asked}{' on ' + after.group if after.group else ''}:", width)]
+    verdict = _start(after)
+    out += wrap(verdict, width, first=_INDENT, rest=_INDENT) if verdict else []
     rows = [
         ("budget, GiB", _cell(before.rest, 2), _cell(after.rest, 2)),
         ("KV cache, GiB", _cell(before.kv, 2), _cell(after.kv, 2)),
@@ -247,19 +270,31 @@ def _prediction(one: Statement, prediction: Prediction, width: int) -> list[str]
         ("requests of full context", _cell(before.requests, 0), _cell(after.requests, 0)),
         ("free after the start, GiB", _cell(before.free, 2), _cell(after.free, 2)),
     ]
+    if after.rest is not None and after.rest.high <= 0:
+        rows = rows[:1]  # nothing is built
     left = max(len(row[0]) for row in rows)
     middle = max(len(row[1]) for row in rows)
     out += [f"{_INDENT}{name.ljust(left)}  {was.rjust(middle)}  ->  {then}" for name, was, then in rows]
-    if after.rest is not None and after.rest.high <= 0:
-        out += wrap("it would not start: the budget is not positive", width, first=_INDENT, rest=_INDENT)
-    elif after.free is not None and after.free.low < 0:
-        maybe = "would" if after.free.high < 0 else "may"
-        out += wrap(f"it {maybe} run out of memory behind the pools", width, first=_INDENT, rest=_INDENT)
     for text in prediction.missing:
         out += wrap(f"not predicted: {text}", width, first=_INDENT, rest=_INDENT * 2)
     for text in prediction.assumptions:
         out += wrap(f"assumed: {text}", width, first=_INDENT, rest=_INDENT * 2)
     return out
+
+
+def _start(after: Budget) -> str | None:
+    """Say that another start would fail, or may; None when nothing speaks against it."""
+    if after.avail is not None and after.avail.high <= 0:
+        return "it would not start: the weights do not fit"
+    if after.rest is None:
+        return None
+    if after.rest.high <= 0:
+        return "it would not start: the budget is not positive"
+    if after.rest.low <= 0:
+        return "it may not start: the budget may not be positive"
+    if after.free is not None and after.free.low < 0:
+        return f"it {'would' if after.free.high < 0 else 'may'} run out of memory behind the pools"
+    return None
 
 
 def _cell(interval: Interval | None, decimals: int) -> str:

@@ -177,10 +177,12 @@ def _names(conflict: Conflict) -> set[str]:
     return {equation.name for equation in conflict.equations}
 
 
-def _within(interval: Interval, decimals: int) -> str:
-    """Return an interval in words: its middle and its ends, or one end where the other says nothing."""
+def _within(interval: Interval, decimals: int, odd: Fact) -> str:
+    """Return an interval in words: its ends, or where one says nothing, the end that a line is beyond."""
     if interval.high - interval.low > 1 << 10:
-        return f"at least {fixed(interval.low, decimals)}"
+        if odd.interval.high < interval.low:
+            return f"at least {fixed(interval.low, decimals)}"
+        return f"at most {fixed(interval.high, decimals)}"
     ends = [fixed(one, decimals) for one in (interval.low, interval.high)]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
@@ -209,7 +211,7 @@ def _budget(conflict: Conflict, rest: list[Fact], odd: Fact, implied: Interval |
     return (
         f"the budget is avail {_value(avail)} - {before} x {outside} and the pools hold {size} GiB, "
         f"which needs "
-        f"{_what(odd)} {_within(implied, 2)}, but {said}"
+        f"{_what(odd)} {_within(implied, 2, odd)}, but {said}"
     )
 
 
@@ -301,7 +303,7 @@ def _any(conflict: Conflict, rest: list[Fact], odd: Fact, implied: Interval | No
     if not others:
         assumed = " and ".join(fact.text for fact in rest)
         return f"line {odd.line} says {odd.text}, but {assumed}"
-    return f"{others} imply {_what(odd)} {_within(implied, 3)}, but line {odd.line} says {odd.text}"
+    return f"{others} imply {_what(odd)} {_within(implied, 3, odd)}, but line {odd.line} says {odd.text}"
 
 
 _Form = Callable[[Conflict, list[Fact], Fact, Interval | None], str | None]
