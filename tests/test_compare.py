@@ -863,3 +863,24 @@ def test_impossible_numbers_are_no_facts(tmp_path, monkeypatch, number):
     found = compared(tmp_path, monkeypatch, healthy(), odd)
     assert found.exit_code in (0, 1)
     render_text(found, 80)
+
+
+def _written(folder, **logs):
+    for name, lines in logs.items():
+        (folder / f"{name}.log").write_text("".join(f"{line}\n" for line in lines))
+    return [str(folder / f"{name}.log") for name in logs]
+
+
+def test_a_model_of_the_hubs_cache_is_named_by_its_folder(tmp_path):
+    def given(name, digest):
+        path = f"/root/.cache/hub/models--acme--{name}/snapshots/{digest * 10}"
+        return healthy(arguments(model_path=path))
+
+    found = compare(_written(tmp_path, a=given("Pine-7B", "ab12"), b=given("Oak-9B", "cd34")))
+    assert "the models differ: acme/Pine-7B in A, acme/Oak-9B in B" in verdict(found).because
+
+
+def test_the_roles_of_a_pd_deployment_are_said_first(tmp_path):
+    roles = {role: healthy(arguments(disaggregation_mode=role)) for role in ("prefill", "decode")}
+    found = verdict(compare(_written(tmp_path, **roles)))
+    assert found.because[0] == "A is a prefill server, B a decode server: much must differ"

@@ -110,6 +110,12 @@ def judge(
             "incomparable", "cannot be compared: the logs have no argument, step or number in common"
         )
     verdict = _compared(one, two, found, speed)
+    roles = _role(one), _role(two)
+    if None not in roles and roles[0] != roles[1]:
+        told = (
+            f"{one.run.letter} is a {roles[0]} server, {two.run.letter} a {roles[1]} server: much must differ"
+        )
+        verdict = replace(verdict, because=(told, *verdict.because))
     models = _models(one, two)
     if models is not None:
         told = f"the models differ: {models[0]} in {one.run.letter}, {models[1]} in {two.run.letter}"
@@ -261,9 +267,25 @@ def _same_model(one: Side, two: Side) -> bool:
 
 
 def _model(side: Side) -> str:
-    """Return the name of a model without its folders; empty where the log does not tell."""
+    """Return the name of a model without its folders; empty where the log does not tell.
+
+    A snapshot of the hub's cache is named by the folder that holds it, not by its hash.
+    """
     path = side.launch.argument("model_path") if side.launch else None
-    return PurePath(path).name or path if isinstance(path, str) else ""
+    if not isinstance(path, str):
+        return ""
+    cached = _CACHED.search(path)
+    return cached[1].replace("--", "/") if cached else PurePath(path).name or path
+
+
+#: A model in the cache of the hub: models--owner--name/snapshots/hash.
+_CACHED = re.compile(r"models--([^/]+)/snapshots/[0-9a-f]{20,}/?$")
+
+
+def _role(side: Side) -> str | None:
+    """Return which part of a PD deployment a server is; None for one that does all, or when nothing tells."""
+    mode = side.launch.argument("disaggregation_mode") if side.launch else None
+    return mode if mode in ("prefill", "decode") else None
 
 
 def _told_by(side: Side, fraction: _Fraction) -> str:

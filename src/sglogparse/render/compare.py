@@ -136,6 +136,11 @@ class _Page:
 
 def _fit(cell: str, size: int) -> str:
     used = cell_len(cell)
+    if used > size > 12 and "/" in cell:  # the end of a path tells more than its beginning
+        tail = cell
+        while cell_len(tail) > size - 3:
+            tail = tail[1:]
+        return f"...{tail}".ljust(size)
     if used > size:
         return set_cell_size(cell, size - 3) + "..." if size > 3 else set_cell_size(cell, size)
     return cell + " " * (size - used)
