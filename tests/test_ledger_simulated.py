@@ -10,6 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sglogparse import read_log
 from sglogparse._launches import Launch, read_launches
 from sglogparse.ledger.account import read_accounts
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
+from sglogparse.ledger.whatif import Changes, predict, read_budgets
 from simulate import GIB, Number, SimulatedLaunch, lie, simulate
 
 SEEDS = int(os.environ.get("SGLOGPARSE_SEEDS", "2000"))
@@ -133,3 +135,29 @@ def test_planted_lies_are_found_and_the_core_holds_the_changed_line(tmp_path):
     assert found.total() >= 0.99 * total, missed
     # not one kind of number alone
     assert len(found) > 20
+
+
+#: Features under which tokens are whole pages of rest / bytes a token, and nothing else.
+PLAIN = {"mla", "fp8", "dp_attention", "debug"}
+
+
+def test_what_if_holds_what_the_release_would_compute(tmp_path):
+    checked = 0
+    for first in range(0, SEEDS // 4, 100):
+        plain = [one for one in map(simulate, range(first, first + 100)) if one.features <= PLAIN]
+        plain = [one for one in plain if one.truth.outcome == "ready" and one.args["mem_fraction_static"]]
+        read = launches(tmp_path, [one.text for one in plain])
+        for one, launch in zip(plain, read, strict=True):
+            (budget,) = read_budgets(launch)
+            for step in (Fraction(0), Fraction(3, 100), Fraction(-2, 100)):
+                fraction = one.truth.fraction + step
+                after = predict(launch, budget, Changes(mem_fraction_static=fraction)).after
+                if after.tokens is None or not 0 < fraction < 1:
+                    continue
+                rest = one.truth.avail - one.truth.total * (1 - fraction)
+                cell = max(rank.cell_size for rank in one.truth.ranks)
+                page = one.truth.page_size
+                tokens = rest // cell // page * page
+                assert after.tokens.low <= tokens <= after.tokens.high, (one.seed, step)
+                checked += 1
+    assert checked > SEEDS / 8

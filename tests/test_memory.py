@@ -191,3 +191,66 @@ def test_lines_without_a_rank_of_a_server_with_several_are_left_out(tmp_path):
     path = tmp_path / "untold.log"
     path.write_text(text)
     assert read_accounts(launch_of(path)) == ()
+
+
+# ------------------------------------------------------------------ what is no start's, or not there
+
+
+def log_of(tmp_path, *lines):
+    path = tmp_path / "some.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+LOADED = (
+    "[2026-03-04 11:00:10] Load weight begin. avail mem=70.00 GB",
+    "[2026-03-04 11:00:30] Load weight end. type=OakForCausalLM, dtype=torch.bfloat16, avail mem=40.00 GB, "
+    "mem usage=30.00 GB.",
+)
+
+
+def test_a_pool_of_nothing_predicts_no_tokens(run, tmp_path):
+    pool = "[2026-03-04 11:00:31] KV Cache is allocated. #tokens: 1000, K size: 0.00 GB, V size: 0.00 GB"
+    result = run(log_of(tmp_path, *LOADED, pool), "--mem-fraction-static", "0.8")
+    assert result.exit_code == 0
+    assert "not predicted: tokens: no line prints the bytes a token, or a pool of any" in result.stdout
+
+
+def test_more_lines_than_a_start_prints_are_counted(run, tmp_path):
+    pools = [
+        f"[2026-03-04 11:00:31] KV Cache is allocated. #tokens: {1000 + n}, K size: 0.50 GB, V size: 0.50 GB"
+        for n in range(1000)
+    ]
+    result = run(log_of(tmp_path, *LOADED, *pools))
+    assert result.exit_code == 0
+    assert "842 more lines of memory are of no start: left out\n" in result.stdout
+
+
+def test_captures_without_sizes_leave_what_is_free_open(run, tmp_path):
+    lines = (
+        "[2026-03-04 11:00:31] KV Cache is allocated. K size: 5.00 GB, V size: 5.00 GB.",
+        "[2026-03-04 11:00:31] Memory pool end. avail mem=29.00 GB",
+        "[2026-03-04 11:00:32] Capture cuda graph begin. This can take up to several minutes.",
+        "[2026-03-04 11:00:50] Capture cuda graph end. Time elapsed: 18.00 s",
+    )
+    result = run(log_of(tmp_path, *LOADED, *lines), "--mem-fraction-static", "0.9")
+    said = " ".join(result.stdout.split())
+    assert "no graphs: captures are printed without sizes, and what is free is that before them" in said
+    assert "free after the start, GiB ? -> ?" in said
+
+
+def test_pools_of_windows_that_are_logged_twice_count_once(tmp_path):
+    text = (FIXTURES / "windows.log").read_text()
+    path = tmp_path / "twice.log"
+    path.write_text("".join(line * 2 for line in text.splitlines(keepends=True)))
+    once, twice = (read_accounts(launch_of(one)) for one in (FIXTURES / "windows.log", path))
+    assert [one.parts["KV cache"].middle for one in twice] == [one.parts["KV cache"].middle for one in once]
+    assert read_ledger(launch_of(path)).conflicts == []
+
+
+def test_two_servers_behind_two_names_are_two_though_none_prints_its_arguments(tmp_path):
+    one, other = ((FIXTURES / f"{name}.log").read_text().splitlines()[1:] for name in ("draft", "windows"))
+    pairs = zip(one, other, strict=True)
+    lines = [text for here, there in pairs for text in (f"oak-1  | {here}", f"elm-1  | {there}")]
+    path = log_of(tmp_path, *lines)
+    assert len(read_launches(read_log(path))) == 2

@@ -391,8 +391,9 @@ def _tokens(
     filled = _UNIT
     if whole and before.tokens is not None and before.rest is not None:
         filled = before.tokens * before.cell_size / (before.rest * Interval.exactly(GIB))
-        if filled.low <= 1 <= filled.high:
-            filled = _UNIT
+        spare = Fraction(-pages.low) / max(before.tokens.low, Fraction(1))
+        if filled.low <= 1 and filled.high >= 1 - spare:
+            filled = _UNIT  # but for what whole pages leave
         elif filled.low > 1 + _PLAIN or filled.high < 1 - _PLAIN:
             notes.assumed.append("the pools share the budget as they did in this start")
     elif before.taken.high > 0:
