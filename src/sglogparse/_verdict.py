@@ -22,7 +22,8 @@ from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._router import router_ready, router_serves
 from sglogparse._vitals import vitals
-from sglogparse.causes import CAUSE_FIXES, CAUSE_TITLES, Confidence
+from sglogparse.causes import CAUSE_TITLES, Confidence
+from sglogparse.causes._evidence import advice
 from sglogparse.rules import RULES
 
 if TYPE_CHECKING:
@@ -220,7 +221,8 @@ def _judge(launch: Launch) -> LaunchReport:
     asked = stopped_at(launch)
     stop = None if asked is None or outcome is not Outcome.STOPPED else launch.evidence(asked)
     confidence, runner_up = _confidence(cause, [*fault, *findings])
-    headline, action = _verdict(outcome, cause, phase, chief, findings, confidence)
+    fix = (chief.fix or advice(launch, cause)) if chief else None
+    headline, action = _verdict(outcome, cause, phase, chief, findings, fix, confidence)
     return LaunchReport(
         file=launch.path,
         first_line=launch.first_line,
@@ -234,7 +236,7 @@ def _judge(launch: Launch) -> LaunchReport:
         version_window=version_window(launch.args, cut=launch.args_cut),
         headline=headline,
         action=action,
-        fix=(chief.fix or CAUSE_FIXES.get(cause)) if chief else None,
+        fix=fix,
         root=root,
         fault_time=launch.stamps_at(root.line)[0] if root else None,
         chief=chief,
@@ -312,12 +314,13 @@ def _verdict(
     phase: str | None,
     chief: Finding | None,
     findings: list[Finding],
+    fix: str | None,
     confidence: Confidence | None = None,
 ) -> tuple[str, str]:
     """Return what happened, and what to do or what is known of it."""
     if outcome in (Outcome.CRASHED, Outcome.HUNG) and chief is not None:
         where = f", {STANDS[phase]}" if phase else ""
-        action = chief.fix or CAUSE_FIXES.get(cause) or chief.message
+        action = fix or chief.message
         sure = "" if confidence is None or confidence.word == "certain" else f" ({confidence.word})"
         return f"{outcome.value}{where}; cause{sure}: {CAUSE_TITLES[cause]}", action
     if chief is not None:

@@ -118,8 +118,8 @@ def _verdict(page: _Page, shown: LaunchReport) -> None:
 def _proofs(page: _Page, shown: LaunchReport, names: dict[str, str]) -> set[Evidence]:
     """Show the lines of the finding that decides the verdict, and the first fault; return what was shown."""
     lines = list(shown.chief.evidence) if shown.chief else []
-    if shown.root is not None and shown.root not in lines:
-        lines.insert(0, shown.root)
+    if shown.root is not None:  # what was raised comes first, then what led to it and what reports it
+        lines = [shown.root, *(line for line in lines if line != shown.root)]
     groups: dict[tuple[str, str], list[Evidence]] = {}
     for line in lines:  # lines that say the same, on other ranks, are one proof
         groups.setdefault((line.file, line.message), []).append(line)
