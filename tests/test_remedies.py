@@ -247,3 +247,54 @@ def test_the_exception_stands_first_and_a_bare_frame_not_at_all(tmp_path):
     assert text.index(f"  {raised}") < text.index("  Scheduler hit an exception")
     cut = _diagnose(tmp_path, *_stack(("layers/linear.py", "apply"), ("layers/moss.py", "run")), raised)
     assert _shown(cut) == [5]
+
+
+# ------------------------------------------------------------------ verdicts without a fault
+
+LOADING = [
+    _args(),
+    "[2025-03-04 05:06:08 TP0] Load weight begin. avail mem=61.40 GB",
+]
+LEAKED = (
+    "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be "
+    "4 leaked semaphore objects to clean up at shutdown"
+)
+READY = "[2025-03-04 05:07:00] The server is fired up and ready to roll!"
+POST = '[2025-03-04 05:07:05] INFO:     127.0.0.1:7 - "POST /generate HTTP/1.1" 200 OK'
+FAILURE = "[2025-03-04 05:07:09] The beacon could not be lit: an error of its own"
+
+
+def test_a_start_whose_process_is_gone_says_so(tmp_path):
+    gone = _diagnose(tmp_path, *LOADING, LEAKED)
+    assert gone.outcome == "starting"
+    assert gone.chief.headline == (
+        "starting: the log ends during weight loading, and its process is gone (line 3); the log does not say why"
+    )
+    alone = _diagnose(tmp_path, *LOADING)
+    assert alone.chief.headline == "starting: the log ends during weight loading and shows no fault"
+    on = _diagnose(tmp_path, LOADING[0], LEAKED, LOADING[1])  # a helper's, and the start goes on
+    assert "gone" not in on.chief.headline
+
+
+def test_readiness_says_what_it_stands_on(tmp_path):
+    doubtful = _diagnose(tmp_path, *LOADING, POST, FAILURE)
+    assert doubtful.outcome == "ready"
+    assert doubtful.chief.headline == (
+        "ready: the server serves; no rule finds a fault, but 1 line speaks of failures"
+    )
+    assert doubtful.chief.action == "no ready line is in the log: that it serves is shown by line 3"
+    printed = _diagnose(tmp_path, *LOADING, READY, POST, FAILURE)
+    assert printed.chief.headline == doubtful.chief.headline
+    assert printed.chief.action == ""
+    clean = _diagnose(tmp_path, *LOADING, READY, POST)
+    assert clean.chief.headline == "ready: the server serves and the log shows no fault"
+
+
+def test_the_launch_that_speaks_is_not_shown_again(tmp_path):
+    first = [*LOADING, *_dies("RuntimeError: CUDA error: unspecified launch failure")]
+    later = [line.replace("05:06", "06:06") for line in LOADING]
+    text = render_text(_diagnose(tmp_path, *first, *later, READY.replace("05:07", "06:07")))
+    assert "this launch: a.log:7-9" in text
+    assert text.count("a.log:1-6: crashed") == 1
+    assert "a.log:7-9: ready" not in text
+    assert "this launch" not in render_text(_diagnose(tmp_path, *LOADING))

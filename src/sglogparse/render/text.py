@@ -86,6 +86,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> 
         page.put(diagnosis.summary, _STYLES[diagnosis.outcome])
     else:
         _verdict(page, chief)
+        if len(diagnosis.launches) > 1:
+            page.put(f"this launch: {names[chief.file]}:{chief.first_line}-{chief.last_line}")
         page.gap()
         proven = _proofs(page, chief, names)
         page.gap()
@@ -170,7 +172,9 @@ def _unproven(finding: Finding, proven: set[Evidence]) -> Evidence | None:
 
 def _others(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
     """Show the launches that do not speak for the log, the last ones first, in a line or two each."""
-    others = [one for one in reversed(diagnosis.launches) if one != diagnosis.chief]
+    chief = None if diagnosis.chief is None else _span(diagnosis.chief)
+    # the one that speaks can say more than its own report: which launch failed before it
+    others = [one for one in reversed(diagnosis.launches) if _span(one) != chief]
     for one in others[:_LAUNCHES]:
         codes = ", ".join(dict.fromkeys(finding.code for finding in one.findings))
         page.put(
@@ -180,6 +184,10 @@ def _others(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
             most=2,
         )
     page.more(len(others) - _LAUNCHES, "launch")
+
+
+def _span(report: LaunchReport) -> tuple[str, int, int]:
+    return report.file, report.first_line, report.last_line
 
 
 def _read(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
