@@ -298,3 +298,37 @@ def test_the_launch_that_speaks_is_not_shown_again(tmp_path):
     assert text.count("a.log:1-6: crashed") == 1
     assert "a.log:7-9: ready" not in text
     assert "this launch" not in render_text(_diagnose(tmp_path, *LOADING))
+
+
+GLOO = "RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [10.7.0.{}]:4{}"
+
+
+def test_only_echoes_name_the_node_that_is_gone(tmp_path):
+    place = ("layers/comm.py", "broadcast_pyobj")
+    found = _diagnose(
+        tmp_path, _args(), *_dies(GLOO.format(9, 11), place), "", *_dies(GLOO.format(9, 12), place)
+    )
+    assert found.cause == "dist.peer_lost"
+    assert found.fix == (
+        "look for the first exception in the logs of the other ranks, nodes and processes, first of all at "
+        "10.7.0.9: the peer that is gone"
+    )
+    unnamed = _diagnose(tmp_path, _args(), *_dies("BrokenPipeError: [Errno 32] Broken pipe", place))
+    assert "first of all" not in unnamed.fix
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        (
+            "[2025-03-04 05:08:00 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 3, "
+            "#new_token_ratio: 0.1111 -> 0.3333",
+            "first seen: line ",
+        ),
+        (_dies("RuntimeError: CUDA error: unspecified launch failure"), "first fault: line "),
+    ],
+)
+def test_a_warning_is_no_fault(tmp_path, said, word):
+    lines = [said] * 12 if isinstance(said, str) else said
+    text = render_text(_diagnose(tmp_path, *LOADING, READY, *lines))
+    assert f"\n{word}" in text

@@ -149,17 +149,24 @@ def _repeated(lines: list[Evidence]) -> str:
 def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: set[Evidence]) -> None:
     """Show what the rules say, each with a line that proves it unless such a line was shown before."""
     above = f"{shown.headline} {shown.action}".casefold()
+    said = []
     for finding in shown.findings[:_FINDINGS]:
         proof = _unproven(finding, proven)
         place = "" if proof is None else f"line {proof.line}" if len(names) == 1 else _place(proof, names)
         # a fault is quoted by what is said of it; of any other line the text is shown below
         quoted = proof is not None and proof == finding.root
         label = f"{finding.code} {finding.severity.value}{f' ({place})' if quoted else ''}: "
-        message = "as said above" if finding.message.casefold() in above else finding.message
+        told = finding.message.casefold() in above
+        if told and proof is None:  # nothing is left to say of it but its code
+            said.append(f"{finding.code} {finding.severity.value}")
+            continue
+        message = "as said above" if told else finding.message
         page.put(label + message, _SEVERITY[finding.severity], rest="  ", most=_ROWS, label=len(label))
         if proof is not None and not quoted:
             page.put(f"{place}: {proof.message.strip()}", "dim", first="  ", rest="  ", most=1)
         proven |= {proof} if proof else set()
+    if said:
+        page.put(f"said above: {', '.join(said)}", "dim", rest="  ")
     page.more(len(shown.findings) - _FINDINGS, "finding")
 
 

@@ -153,12 +153,31 @@ def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
         cause=decided.cause,
         confidence=decided.confidence and replace(decided.confidence, word="likely"),
         runner_up=decided.runner_up,
-        fix="look for the first exception in the logs of the other ranks, nodes and processes",
+        fix=f"{_LOOK}{_peers(echoes)}",
         ranks=rank_list(ranks),
         phase=first.phase,
         root=launch.evidence(first.root_line),
         weight=1,
     )
+
+
+_LOOK = "look for the first exception in the logs of the other ranks, nodes and processes"
+#: How gloo and NCCL name the peer that they have lost.
+_PEER = re.compile(
+    r"(?:[Pp]eer|[Pp]air|[Rr]emote|from|to) ?(?:\[([0-9a-fA-F.:]{3,45})\]:[0-9]"
+    r"|([0-9]{1,3}(?:\.[0-9]{1,3}){3})[:<][0-9])"
+)
+_MOST_PEERS = 4
+
+
+def _peers(echoes: list[Fault]) -> str:
+    """Return which hosts are gone, as far as the echoes name them."""
+    texts = [text for fault in echoes for text in fault.exceptions]
+    hosts = list(dict.fromkeys(found[1] or found[2] for text in texts for found in _PEER.finditer(text)))
+    if not hosts:
+        return ""
+    more = f" and {len(hosts) - _MOST_PEERS} more" if len(hosts) > _MOST_PEERS else ""
+    return f", first of all at {', '.join(hosts[:_MOST_PEERS])}{more}: the peer that is gone"
 
 
 @once
