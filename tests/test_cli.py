@@ -869,7 +869,14 @@ def test_a_cause_is_explained(run):
         "    A port that cannot be reached is dist.init or pd.bootstrap: here the bind\n"
         "    fails.\n\n"
         "What to change:\n"
-        "    Stop what listens there (`ss -ltnp`), or start with another --port.\n"
+        "    Stop what listens there (`ss -ltnp`), or start with another --port.\n\n"
+        "In narrower cases:\n"
+        "    (1) It is the port at which the ranks meet, not --port: stop what listens\n"
+        "    there (`ss -ltnp`; an earlier server that lives on, mostly), or choose\n"
+        "    another, with --nccl-port on one node and in --dist-init-addr on several.\n"
+        "    (2) It is the port at which prefill and decode meet, not --port: stop what\n"
+        "    listens there (`ss -ltnp`), or start with another\n"
+        "    --disaggregation-bootstrap-port.\n"
     )
     assert "What the finding says" in run("explain", "code.assertion").stdout
     assert "\nSince:\n    0.5.14" in run("explain", "memory.kv_budget").stdout

@@ -220,9 +220,9 @@ def test_what_the_headline_says_is_not_said_again():
     died = finding(evidence=[line(3)])
     text = render_text(diagnosis(launch([died], action="Scheduler died: boom")))
     assert text.count("Scheduler died: boom") == 1
-    assert "P001 error: as said above" in text
+    assert "\nsaid above: P001 error\n" in text
     ready = launch([died], Outcome.READY, headline="ready, but: scheduler died: boom", root=None)
-    assert "P001 error: as said above" in render_text(diagnosis(ready))
+    assert "\nsaid above: P001 error\n" in render_text(diagnosis(ready))
 
 
 def test_a_line_is_shown_once():

@@ -387,3 +387,98 @@ def test_few_lines_and_many_are_printed_alike(tmp_path, monkeypatch):
     monkeypatch.setattr("sglogparse._events._FEW", 0)
     assert few == printed()
     assert sum(map(len, few)) > 500
+
+
+ASKED = "GPU 0 has a total capacity of 79.10 GiB of which 0.40 GiB is free."
+
+
+@pytest.mark.parametrize(
+    ("args", "module", "function", "fix"),
+    [
+        # the lever of a prefill is the size of its chunks, with the size in force
+        (
+            "chunked_prefill_size=12288",
+            "model_executor/model_runner.py",
+            "forward_extend",
+            "lower --chunked-prefill-size (12288 now), or lower --mem-fraction-static to 0.779 or less "
+            "(0.8 was in force, and 1.60 GiB were missing); the weights need more than 0.361",
+        ),
+        (
+            "chunked_prefill_size=-1",
+            "model_executor/model_runner.py",
+            "forward_extend",
+            "prefill in chunks: set --chunked-prefill-size (off now), or lower --mem-fraction-static to 0.779 or "
+            "less (0.8 was in force, and 1.60 GiB were missing); the weights need more than 0.361",
+        ),
+        (
+            "chunked_prefill_size=12288, disaggregation_mode='prefill', disable_cuda_graph=True",
+            "layers/linear.py",
+            "apply",
+            "lower --chunked-prefill-size (12288 now), or lower --mem-fraction-static to 0.779 or less "
+            "(0.8 was in force, and 1.60 GiB were missing); the weights need more than 0.361",
+        ),
+        # without graphs there are none to leave out
+        (
+            "chunked_prefill_size=12288, disable_cuda_graph=True",
+            "layers/linear.py",
+            "apply",
+            "lower --mem-fraction-static to 0.779 or less (0.8 was in force, and 1.60 GiB were missing); the "
+            "weights need more than 0.361",
+        ),
+        (
+            "chunked_prefill_size=12288, disable_cuda_graph=False, disaggregation_mode='decode'",
+            "layers/linear.py",
+            "apply",
+            "lower --mem-fraction-static to 0.779 or less (0.8 was in force, and 1.60 GiB were missing), or "
+            "capture fewer graphs (--cuda-graph-max-bs); the weights need more than 0.361",
+        ),
+    ],
+)
+def test_what_to_lower_depends_on_what_ran_and_on_what_is_set(tmp_path, args, module, function, fix):
+    lines = _swapped("speculative_algorithm=None", f"speculative_algorithm=None, {args}")
+    (found,) = _found(tmp_path, [*lines, *_dies(OOM + ASKED, module, function)], "P001")
+    assert (found.cause, found.fix) == ("memory.runtime", fix)
+
+
+@pytest.mark.parametrize(("off", "said"), [("True", False), ("False", True)])
+def test_fewer_graphs_help_no_server_without_graphs(tmp_path, off, said):
+    refusal = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
+    args = f"speculative_algorithm=None, disable_cuda_graph={off}"
+    lines = _swapped("speculative_algorithm=None", args)
+    first = [lines[0].replace("=0.8,", "=0.85,"), *lines[1:3], *lines[4:6], *_dies(OOM.strip())]
+    second = [lines[0].replace("=0.8,", "=0.84,"), *lines[1:3]]
+    second += _dies(refusal, "model_executor/model_runner.py", "init_memory_pool")
+    (found,) = _found(tmp_path, [*first, *second], "M004")
+    assert ("graph" in found.fix) is said
+    assert "use a shorter context or --chunked-prefill-size" in found.fix
+
+
+def test_what_the_smallest_fraction_keeps_is_of_the_fraction_that_is_printed(tmp_path):
+    refusal = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
+    start = [
+        ARGS,
+        START[1].replace("77.60", "70.30"),
+        START[2].replace("49.60", "2.60").replace("28.00", "67.70"),
+    ]
+    lines = [*start, *_dies(refusal, "model_executor/model_runner.py", "init_memory_pool")]
+    (found,) = _found(tmp_path, lines, "M004")
+    # 1 - 2.6 / 70.3 = 0.96301...: rounded up to 0.964, which keeps 0.036 x 70.3
+    assert found.fix.startswith(
+        "needs --mem-fraction-static above 0.964 (0.8 given); but that keeps only 2.53 GiB"
+    )
+
+
+@pytest.mark.parametrize(("left", "rank", "whole"), [("30.10", "TP1", "78.20"), ("34.70", "TP0", "77.60")])
+def test_what_is_left_on_a_rank_is_of_its_own_device(tmp_path, left, rank, whole):
+    text = "\n".join(START).replace("mem_fraction_static=0.8", "mem_fraction_static=0.4")
+    text = text.replace("tp_size=1", "tp_size=2").replace("15.12", "33.12").replace("14.70", "33.00")
+    text = text.replace("13.30", "31.60")
+    first = [line.replace("] ", " TP0] ", 1) if number not in (0, 8) else line
+             for number, line in enumerate(text.split("\n"))]  # fmt: skip
+    second = [line.replace(" TP0]", " TP1]").replace("77.60", "78.20").replace("31.60", left)
+              for line in first[1:8]]  # fmt: skip
+    (found,) = _found(tmp_path, [*first[:8], *second, first[8]], "M011")
+    least = min(("31.60", left), key=float)
+    assert found.message == (
+        f"After the start {least} of {whole} GiB are still free on {rank}: mem_fraction_static is 0.4."
+    )

@@ -129,7 +129,7 @@ def diagnose(
     """Say what happened, what came first, and what to change.
 
     \b
-    Exit codes: 0 healthy
+    Exit codes: 0 healthy: it serves or stopped in good order, no finding at or above --fail-on
                 1 findings at or above --fail-on
                 2 the log could not be read, or the call was wrong
                 3 undecided: no such finding, but the log does not show health either

@@ -29,6 +29,8 @@ _ROOT = re.compile(r"^.*?(?:(?:site|dist)-packages/|/python/(?=sglang/)|(?=sglan
 _VALUE = re.compile(
     r"(?<![A-Za-z0-9_.])(?:[A-Za-z_][A-Za-z0-9_]*\.)*([A-Za-z_][A-Za-z0-9_]*(?:\(\))?=[^\s,;()]+)"
 )
+_BEGIN = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^ *File "([^"]+)", line ([0-9]{1,9}), in ([^ ]+)$')
 #: A number with more digits than anybody reads.
 _LONG = re.compile(r"=-?[0-9]+\.[0-9]{4,}$")
 
@@ -38,6 +40,8 @@ def detail_of(launch: Launch, root: Evidence) -> Detail:
     block = _block_at(launch, root.line)
     stack: list[dict[str, Any]] = (block["stack"] or block["loose_frames"] or []) if block else []
     exceptions = tuple(block["exceptions"] or ()) if block else ()
+    if block and block["exception_line"] and root.line < block["exception_line"]:
+        stack = _stack_above(launch, block["line"], root.line) or stack
     stack = stack or _native_stack(launch, root.line)
     frame = _innermost_own(stack)
     last = stack[-1] if stack else None
@@ -64,6 +68,20 @@ def _block_at(launch: Launch, line: int) -> dict[str, Any] | None:
     exact = found.filter(pl.col("exception_line") == line)
     found = exact if not exact.is_empty() else found
     return None if found.is_empty() else found.row(0, named=True)
+
+
+def _stack_above(launch: Launch, first: int, line: int) -> list[dict[str, Any]]:
+    """Return the stack of the traceback that ends at a line, within a chain that begins at another."""
+    stack: list[dict[str, Any]] = []
+    texts = launch.records.filter(pl.col("line").is_between(first, line, closed="left"))["message"]
+    for text in texts:
+        if text.rstrip().endswith(_BEGIN):
+            stack = []
+        elif found := _FRAME.match(text):
+            stack.append({"path": found[1], "line": int(found[2]), "function": found[3], "code": None})
+        elif stack and stack[-1]["code"] is None:
+            stack[-1]["code"] = text.strip()
+    return stack
 
 
 def _native_stack(launch: Launch, line: int) -> list[dict[str, Any]]:

@@ -47,6 +47,11 @@ _BAR_PHASES = (
     ("graph capture", "Capturing (?:batches|num tokens|.*bs=)"),
     ("weight loading", "Loading (?:safetensors|pt|checkpoint|.*checkpoint shards)|checkpoint shards:"),
 )
+#: A status of torch_npu, and the line below it by which CANN says what it was.
+_ASCEND = re.compile(r"\bERR[0-9]{5}\b")
+_ASCEND_TOLD = re.compile(r"^\[PID: ?[0-9]+\] .*\(E[A-Z][0-9]{4}\): |^E[A-Z0-9][0-9]{4}: ")
+#: How graph capture speaks of an exception that came before.
+_CAPTURE_FAILED = re.compile(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed|previous error during capture")
 #: Libraries: code that a server calls and that calls no server.
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|^<|/lib/python[0-9.]+/")
 #: An exception within the message of another one.
@@ -231,7 +236,7 @@ def _of_block(launch: Launch, row: dict[str, Any]) -> Fault:
     told = told if told is not None and launch.holds(told) else None
     root_line = told or (line if row["reported"] or begun else row["last_line"])
     if chain:
-        root_line = _reason_line(launch, root_line)
+        root_line = _origin_line(launch, row, root_line) or _reason_line(launch, root_line)
     else:
         calls = [one for one in stack if _SERVER_CODE.search(one["path"] or "")]
         own = [one["function"] for one in calls]
@@ -245,6 +250,16 @@ def _of_block(launch: Launch, row: dict[str, Any]) -> Fault:
         process=row["process_name"],
         phase=_phase_of(stack) or _bar_phase(head) or fault.phase,
     )
+
+
+def _origin_line(launch: Launch, row: dict[str, Any], line: int) -> int | None:
+    """Return the line of a chain's first exception, where the last only says that capture failed over it."""
+    chain = row["exceptions"]
+    if len(chain) < 2 or row["ambiguous"] or not _CAPTURE_FAILED.search(chain[-1]):
+        return None
+    body = launch.records.filter(pl.col("line").is_between(row["line"], line))
+    first = chain[0].partition("\n")[0]
+    return first_line(body.filter(pl.col("message").str.starts_with(first)))
 
 
 def _reason_line(launch: Launch, line: int) -> int:
@@ -319,6 +334,9 @@ def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
         texts = [message.strip()]
         if follows.startswith("what():"):
             texts.append(follows.removeprefix("what():").strip())
+            told = line + 1
+        elif _ASCEND.search(texts[0]) and _ASCEND_TOLD.search(follows):
+            texts.append(follows)
             told = line + 1
         elif texts[0].endswith(":") and follows:
             texts, told = [f"{texts[0]} {follows}"], line + 1

@@ -6,6 +6,7 @@ launches --> rules --> per launch: outcome + cause + root --> per job --> over a
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,14 +16,15 @@ import polars as pl
 from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
 from sglogparse._detail import detail_of
-from sglogparse._faults import begins, stopped_at, trouble
+from sglogparse._faults import begins, last_progress, stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, read_launches
 from sglogparse._phases import seconds
 from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._router import router_ready, router_serves
 from sglogparse._vitals import vitals
-from sglogparse.causes import CAUSE_FIXES, CAUSE_TITLES, Confidence
+from sglogparse.causes import CAUSE_TITLES, Confidence
+from sglogparse.causes._evidence import advice
 from sglogparse.rules import RULES
 
 if TYPE_CHECKING:
@@ -220,7 +222,10 @@ def _judge(launch: Launch) -> LaunchReport:
     asked = stopped_at(launch)
     stop = None if asked is None or outcome is not Outcome.STOPPED else launch.evidence(asked)
     confidence, runner_up = _confidence(cause, [*fault, *findings])
-    headline, action = _verdict(outcome, cause, phase, chief, findings, confidence)
+    fix = (chief.fix or advice(launch, cause)) if chief else None
+    headline, action = _verdict(outcome, cause, phase, chief, findings, fix, confidence)
+    if chief is None:
+        headline, action = _honest(launch, outcome, findings, headline, action)
     return LaunchReport(
         file=launch.path,
         first_line=launch.first_line,
@@ -234,7 +239,7 @@ def _judge(launch: Launch) -> LaunchReport:
         version_window=version_window(launch.args, cut=launch.args_cut),
         headline=headline,
         action=action,
-        fix=(chief.fix or CAUSE_FIXES.get(cause)) if chief else None,
+        fix=fix,
         root=root,
         fault_time=launch.stamps_at(root.line)[0] if root else None,
         chief=chief,
@@ -312,12 +317,13 @@ def _verdict(
     phase: str | None,
     chief: Finding | None,
     findings: list[Finding],
+    fix: str | None,
     confidence: Confidence | None = None,
 ) -> tuple[str, str]:
     """Return what happened, and what to do or what is known of it."""
     if outcome in (Outcome.CRASHED, Outcome.HUNG) and chief is not None:
         where = f", {STANDS[phase]}" if phase else ""
-        action = chief.fix or CAUSE_FIXES.get(cause) or chief.message
+        action = fix or chief.message
         sure = "" if confidence is None or confidence.word == "certain" else f" ({confidence.word})"
         return f"{outcome.value}{where}; cause{sure}: {CAUSE_TITLES[cause]}", action
     if chief is not None:
@@ -340,6 +346,37 @@ def _verdict(
     if words is not None:
         return f"undecided: the line most likely to matter is {words.evidence[0].line}", doubt
     return "undecided: no line of this log shows how the server fared", doubt
+
+
+#: What Python's resource tracker prints when the processes that it serves are gone without having tidied up.
+_GONE = r"resource_tracker: There appear to be [0-9]+ leaked"
+
+
+def _honest(
+    launch: Launch, outcome: Outcome, findings: list[Finding], headline: str, action: str
+) -> tuple[str, str]:
+    """Return a verdict without a fault with what it stands on, where that is less than one would think."""
+    told = next((one.message for one in findings if one.code == "E003"), "")
+    count = re.match(r"[0-9]+ lines? speaks? of failures", told)
+    clean = " and the log shows no fault"
+    if outcome is Outcome.READY and headline.endswith(clean):
+        seen = launch.serves
+        shown = launch.frames["ready"].is_empty() and seen is not None and router_ready(launch) is None
+        if count:
+            headline = f"{headline.removesuffix(clean)}; no rule finds a fault, but {count[0]}"
+        if shown and count:
+            action = action or f"no ready line is in the log: that it serves is shown by line {seen}"
+    if outcome is Outcome.STARTING:
+        gone = launch.records.filter(
+            (pl.col("line") > last_progress(launch)) & pl.col("message").str.contains(_GONE)
+        )
+        if not gone.is_empty():
+            headline = (
+                f"{headline.removesuffix(' and shows no fault')}, and its process is gone (line "
+                f"{gone['line'][0]}); the log does not say why"
+            )
+            action = action or "see `dmesg -T | grep -i oom`, the exit code, and whether somebody stopped it"
+    return headline, action
 
 
 def _uncapitalised(text: str) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 
 from sglogparse._budget import pool_size
 from sglogparse._launches import rank_spread
+from sglogparse._report import Severity
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
 
 #: An implied fraction is said when it is known to this.
@@ -36,7 +37,9 @@ def _when(launch: Launch, root: Evidence, findings: list[Finding], detail: Detai
     ranks: tuple[str, ...] = max((one.ranks for one in faults), key=len, default=())
     time, clock = launch.stamps_at(root.line)
     stamp = time or clock
-    text = f"first fault: line {root.line}"
+    # of a warning no process died
+    grave = any(one.severity is Severity.ERROR for one in faults)
+    text = f"{'first fault' if grave else 'first seen'}: line {root.line}"
     if stamp is not None:
         text += f", {stamp:%H:%M:%S}{_after(launch, time, 'in')}"
     if ranks:

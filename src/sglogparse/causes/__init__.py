@@ -33,9 +33,12 @@ from sglogparse.causes._base import (
     Clues,
     Decision,
     Fact,
+    Remedy,
     Sign,
+    change_of,
     decide_among,
     facts_of,
+    remedy_of,
     with_values,
 )
 
@@ -49,11 +52,14 @@ __all__ = [
     "Confidence",
     "Decision",
     "Fact",
+    "Remedy",
     "Sign",
     "cause_by_id",
     "cause_of",
+    "change_of",
     "decide",
     "facts_of",
+    "remedy_of",
     "with_values",
 ]
 

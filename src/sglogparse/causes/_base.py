@@ -83,6 +83,19 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Remedy:
+    """What to change in one kind of case of a cause, instead of what helps in general."""
+
+    change: str
+    #: a regular expression on the exceptions
+    pattern: str = ""
+    #: whether a line just above them may match it, too
+    above: bool = False
+    #: parts of paths, or how functions begin, of which one frame of the fault's stacks has one
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Cause:
     """What can end or hold up a server, and all that is known of it."""
 
@@ -94,6 +107,10 @@ class Cause:
     differs: str
     #: what to change; a flag in it is shown with the value in force. Empty where nothing general helps.
     change: str = ""
+    #: parts of `change` (or of a remedy's) that are left out where a flag in them is already set
+    optional: tuple[str, ...] = ()
+    #: narrower cases; the first that fits is what to change
+    remedies: tuple[Remedy, ...] = ()
     signs: tuple[Sign, ...] = ()
     facts: tuple[Fact, ...] = ()
     #: since which release something exists that helps, or says more
@@ -105,10 +122,12 @@ class Cause:
     def doc(self) -> str:
         """Return the documentation: a heading and its text for each thing that is known."""
         change = f"{self.change[0].upper()}{self.change[1:]}." if self.change else ""
+        narrower = dict.fromkeys(f"{one.change[0].upper()}{one.change[1:]}" for one in self.remedies)
         parts = {
             "What it means": self.means,
             "How to tell it from its neighbours": self.differs,
             "What to change": change or "What the finding says: nothing helps in general.",
+            "In narrower cases": " ".join(f"({number}) {one}." for number, one in enumerate(narrower, 1)),
             "Since": self.since,
             "Issues": ", ".join(f"{_ISSUES}{number}" for number in self.issues),
         }
@@ -315,3 +334,58 @@ def with_values(text: str, args: Mapping[str, Any]) -> str:
         return f"{found[0]}, {value} now" if bracketed else f"{found[0]} ({value} now)"
 
     return _compiled(_FLAG).sub(shown, text)
+
+
+_SWITCH = r"(do not set )?--((?:disable|enable|enforce-disable)-[a-z0-9-]+)"
+#: Flags that mean nothing to a server that captures no graphs.
+_GRAPHS = "--cuda-graph-"
+
+
+def already_set(text: str, args: Mapping[str, Any]) -> bool:
+    """Tell whether a text advises what is set already: a switch that is on, or fewer graphs of none.
+
+    >>> already_set("then --disable-cuda-graph", {"disable_cuda_graph": True})
+    True
+    >>> already_set("then --disable-cuda-graph", {"disable_cuda_graph": False})
+    False
+    """
+    found = _compiled(_SWITCH).finditer(text)
+    names = [one[2].replace("-", "_") for one in found if not one[1]]
+    return any(args.get(name) is True for name in names) or (
+        _GRAPHS in text and args.get("disable_cuda_graph") is True
+    )
+
+
+def remedy_of(
+    cause: Cause,
+    texts: Iterable[str],
+    above: Iterable[str],
+    frames: Iterable[tuple[str, str]],
+    args: Mapping[str, Any],
+) -> Remedy | None:
+    """Return the remedy that fits what is said and where it was raised, and is not in force already."""
+    texts, above, frames = tuple(texts), tuple(above), tuple(frames)
+    for one in cause.remedies:
+        if already_set(_fitting(cause, one.change, args), args):
+            continue
+        said = (*texts, *above) if one.above else texts
+        if one.pattern and not any(_compiled(one.pattern).search(text[:_MOST]) for text in said):
+            continue
+        if one.places and not any(
+            part in path or function.startswith(part) for path, function in frames for part in one.places
+        ):
+            continue
+        return one
+    return None
+
+
+def change_of(cause: Cause, remedy: Remedy | None, args: Mapping[str, Any]) -> str:
+    """Return what to change, without what is set already and with the values in force; empty for nothing."""
+    return with_values(_fitting(cause, remedy.change if remedy else cause.change, args), args)
+
+
+def _fitting(cause: Cause, text: str, args: Mapping[str, Any]) -> str:
+    for part in cause.optional:
+        if part in text and already_set(part, args):
+            text = text.replace(part, "")
+    return text.strip(" ,;")

@@ -15,7 +15,18 @@ import polars as pl
 
 from sglogparse._faults import Fault, trouble
 from sglogparse._launches import rank_spread
-from sglogparse.causes import CAUSE_FIXES, Clues, Decision, cause_by_id, decide, facts_of, with_values
+from sglogparse.causes import (
+    Clues,
+    Decision,
+    Remedy,
+    cause_by_id,
+    change_of,
+    decide,
+    facts_of,
+    remedy_of,
+    with_values,
+)
+from sglogparse.causes._base import already_set
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
@@ -48,6 +59,34 @@ _ABOUT_MEMORY = (
     "gpu.kernel_fault",
 )
 _RANK = r"\[(?:PG [^\]]*?)?[Rr]ank ([0-9]+)\]|\[default([0-9]+)\]"
+
+
+#: How far below a line of native code its traceback begins, and its message goes on, lines.
+_NEXT = 5
+_MESSAGE = 40
+#: A message is looked at up to here.
+_MOST = 2000
+#: A status of a library of Ascend's: what it means stands in the lines around it.
+_STATUS = re.compile(r"\bERR[0-9]{5}\b")
+#: Words for what an argument sets, and the argument.
+_SUBJECTS = (
+    (r"(?i)\bkv[ _-]?cache\b|\b[kv]_scales?\b", "--kv-cache-dtype"),
+    (r"(?i)\b(?:cuda|hip|npu)? ?graphs? capture\b|\b(?:cuda|hip) graphs?\b", "--disable-cuda-graph"),
+    (r"(?i)\battention backends?\b", "--attention-backend"),
+    (r"(?i)\bsampling backends?\b", "--sampling-backend"),
+    (r"(?i)\bspeculative\b|\bdraft model\b|\bEAGLE", "--speculative-algorithm"),
+    (r"(?i)\bquanti[sz]\w+", "--quantization"),
+    (r"(?i)\bmoe (?:runner|backend)", "--moe-runner-backend"),
+    (r"(?i)\ball-?to-?all\b|\ba2a\b|\bDeepEP\b", "--moe-a2a-backend"),
+    (r"(?i)\bpage size\b", "--page-size"),
+    (r"(?i)\bradix (?:cache|tree|attention)\b|\bprefix cach", "--disable-radix-cache"),
+    (r"(?i)\bchunked prefill\b", "--chunked-prefill-size"),
+    (r"(?i)\bhierarchical cache\b|\bhicache\b", "--enable-hierarchical-cache"),
+    (r"(?i)\boverlap(?:ped)? schedul", "--disable-overlap-schedule"),
+    (r"(?i)\bexpert parallel", "--ep-size"),
+    (r"(?i)\bdata parallel attention\b|\bdp attention\b", "--enable-dp-attention"),
+    (r"(?i)\bpipeline parallel", "--pp-size"),
+)
 
 
 class FreeMemory(NamedTuple):
@@ -137,16 +176,87 @@ def last_free(launch: Launch, line: int, rank: str | None) -> FreeMemory | None:
 
 def advice(launch: Launch, cause: str, fault: Fault | None = None) -> str | None:
     """Return what to change for a cause, with the values in force and the numbers that the fault names."""
-    change = CAUSE_FIXES.get(cause)
-    if change is None:
+    entry = cause_by_id(cause)
+    remedy = _remedy(launch, cause, fault) if fault else None
+    change = change_of(entry, remedy, launch.args)
+    if not change:
         return None
-    parts = [with_values(change, launch.args)]
+    parts = [change]
+    if cause == "config.incompatible_flags" and fault is not None and remedy is None:
+        parts = [_of_subjects(launch, fault) or change]
     if fault is not None:
-        parts += facts_of(cause_by_id(cause), fault.exceptions)
+        parts += facts_of(entry, fault.exceptions)
         parts += _of_memory(launch, cause, fault)
     if cause == "dist.collective_timeout":
         parts += _missing_ranks(launch)
     return "; ".join(parts)
+
+
+def _remedy(launch: Launch, cause: str, fault: Fault) -> Remedy | None:
+    """Return the narrower case of a cause that a fault is, by its words, lines above it, and its stacks."""
+    stacks = _stacks(launch, fault.line) or _stack_below(launch, fault.line)
+    frames = [one for stack in stacks for one in stack]
+    above = _lines_above(launch, fault.line)["message"]
+    return remedy_of(cause_by_id(cause), fault.exceptions, above, frames, launch.args)
+
+
+def _stack_below(launch: Launch, line: int) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the stacks of a traceback that begins just below a line of native code."""
+    near = launch.frames["traceback"].filter(pl.col("line").is_between(line, line + _NEXT, closed="right"))
+    return _stacks(launch, near["line"][0]) if not near.is_empty() else ()
+
+
+def _lines_above(launch: Launch, line: int) -> pl.DataFrame:
+    """Return the records just above a line that are no traceback and no arguments: line and message."""
+    start = max(launch.row(line) - _ABOVE_LINES, 0)
+    kinds = launch.lines["kind"].cast(pl.String)[start : launch.row(line)]
+    above = launch.records[start : launch.row(line)].select("line", "message")
+    return above.filter(~kinds.is_in(["traceback", "server_args"]).fill_null(False) & (above["line"] < line))
+
+
+def deciding_lines(launch: Launch, cause: str, fault: Fault) -> list[int]:
+    """Return the lines beside a fault's own that say what it is: of its message, and just above it.
+
+    A message has many lines, and its first can say nothing: what decides is the line with a sign's words, or
+    with those of a narrower case.
+    """
+    if cause == "unknown":
+        return []
+    entry, remedy = cause_by_id(cause), _remedy(launch, cause, fault)
+    words = [word for sign in entry.signs for word in sign.said]
+    own = {part.strip() for text in fault.exceptions for part in text.splitlines()}
+    below = launch.records.filter(
+        pl.col("line").is_between(fault.root_line, fault.root_line + _MESSAGE, closed="right")
+    ).select("line", "message")
+    message = [(line, text) for line, text in below.iter_rows() if text.strip() in own and text.strip()]
+    head = launch.evidence(fault.root_line).message
+    out: list[int] = []
+    if remedy is not None and remedy.pattern and not re.search(remedy.pattern, head):
+        above = _lines_above(launch, fault.line).iter_rows() if remedy.above else ()
+        out += [line for line, text in (*message, *above) if re.search(remedy.pattern, text)][:1]
+    if head.rstrip().endswith(("Error:", "Exception:")) or _STATUS.search(head):  # it says nothing itself
+        telling = [line for line, text in message if any(word in text.lower() for word in words)]
+        out += (telling or [line for line, _ in message])[:2]
+    if _STATUS.search(head):
+        near = _lines_above(launch, fault.line).tail(1)
+        out += [line for line, text in near.iter_rows() if any(word in text.lower() for word in words)]
+    return sorted(set(out))
+
+
+def _of_subjects(launch: Launch, fault: Fault) -> str | None:
+    """Return the arguments that set what a message speaks of, where it names none itself."""
+    said = "\n".join(fault.exceptions)[:_MOST]
+    said = said.partition("Possible solutions:")[0]
+    if re.search(r"--[a-z]", said) or any(re.search(rf"\b{re.escape(one)}\b", said) for one in launch.args):
+        return None
+    flags = [flag for pattern, flag in _SUBJECTS if re.search(pattern, said)]
+    flags = [flag for flag in flags if not already_set(flag, launch.args)]
+    if not flags:
+        return "change the argument that turns on what the message speaks of: it names none itself"
+    return with_values(
+        f"change what sets the things that the message speaks of: {', '.join(dict.fromkeys(flags))}",
+        launch.args,
+    )
 
 
 def _of_memory(launch: Launch, cause: str, fault: Fault) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Sign
+from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Remedy, Sign
 
 _INIT = (
     "init_process_group",
@@ -27,6 +27,13 @@ CAUSES = (
         "dist.peer_lost; a collective that never ended is dist.collective_timeout.",
         change="see that all nodes reach --dist-init-addr, by the same network interface "
         "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME); NCCL_DEBUG=INFO names what fails",
+        remedies=(
+            Remedy(
+                "give the container more shared memory (--shm-size), or the host's (--ipc=host): what NCCL "
+                "shares between the ranks of a node is in /dev/shm, see `df -h /dev/shm`",
+                pattern=r"(?i)shared memory segment|/dev/shm/|\bshm_open\b|\bshmem?\b.{0,60}(?:fail|error)",
+            ),
+        ),
         signs=(
             Sign(
                 NAMED,
@@ -103,6 +110,10 @@ CAUSES = (
             Sign(TOLD, ("p2p connect", "failed to join the process group", "timeout waiting for ranks")),
         ),
         facts=(
+            Fact(
+                r"(?:shared memory segment|/dev/shm/)\S* ?\S* \(size (?P<size>[0-9]+)",
+                "it asked for {size} bytes",
+            ),
             Fact(
                 r"(?:to|address|from) (?P<addr>\[?[0-9a-fA-F.:]{7,}\]?[<:][0-9]+>?)", "the address is {addr}"
             ),
@@ -220,6 +231,9 @@ CAUSES = (
         change="start with --disable-custom-all-reduce: if that works, the kernel or the topology is at "
         "fault. "
         "For DeepEP and NVSHMEM see the InfiniBand devices, IBGDA and the drivers' settings",
+        optional=(
+            "start with --disable-custom-all-reduce: if that works, the kernel or the topology is at fault. ",
+        ),
         issues=(552, 4814),
         signs=(
             Sign(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Sign
+from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Remedy, Sign
 
 _WARMING = (
     "warm-up",
@@ -12,6 +12,13 @@ _WARMING = (
     "arguments",
     "set-up",
     "KV cache set-up",
+)
+
+#: Where it is not the port of the HTTP server that is taken.
+_RENDEZVOUS = (
+    "it is the port at which the ranks meet, not --port: stop what listens there (`ss -ltnp`; an earlier "
+    "server that lives on, mostly), or choose another, with --nccl-port on one node and in --dist-init-addr "
+    "on several"
 )
 
 CAUSES = (
@@ -197,6 +204,22 @@ CAUSES = (
         means="The address or port on which the server, a rank or a helper wants to listen is taken.",
         differs="A port that cannot be reached is dist.init or pd.bootstrap: here the bind fails.",
         change="stop what listens there (`ss -ltnp`), or start with another --port",
+        remedies=(
+            Remedy(
+                _RENDEZVOUS,
+                pattern=r"(?i)DistNetworkError|DistStoreError|server socket has failed to (?:listen|bind)"
+                r"|TCPStore|\b(?:nccl_port|dist_init_port)\b",
+            ),
+            Remedy(
+                _RENDEZVOUS,
+                places=("init_process_group", "init_distributed_environment", "_create_c10d_store"),
+            ),
+            Remedy(
+                "it is the port at which prefill and decode meet, not --port: stop what listens there "
+                "(`ss -ltnp`), or start with another --disaggregation-bootstrap-port",
+                places=("sglang/srt/disaggregation/",),
+            ),
+        ),
         signs=(
             Sign(
                 NAMED + 10,

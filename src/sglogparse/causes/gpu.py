@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Sign
+from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Remedy, Sign
 
 CAUSES = (
     Cause(
@@ -16,6 +16,7 @@ CAUSES = (
         change="run it once with CUDA_LAUNCH_BLOCKING=1 to learn which kernel it is; another "
         "--attention-backend tells whether it is the attention, --disable-cuda-graph whether it is the "
         "replay",
+        optional=(", --disable-cuda-graph whether it is the replay",),
         issues=(7691,),
         signs=(
             Sign(
@@ -92,6 +93,22 @@ CAUSES = (
         "not know is model.unsupported.",
         change="use a build for this GPU, or an --attention-backend, --moe-runner-backend and a quantisation "
         "that have kernels for it",
+        optional=(
+            "; where the model turns it on, --enforce-disable-flashinfer-allreduce-fusion (since 0.5.10) "
+            "keeps it off",
+        ),
+        remedies=(
+            Remedy(
+                "turn the fusion of the all-reduce off: do not set --enable-flashinfer-allreduce-fusion, nor "
+                "--flashinfer-allreduce-fusion-backend since 0.5.14; where the model turns it on, "
+                "--enforce-disable-flashinfer-allreduce-fusion (since 0.5.10) keeps it off",
+                pattern=r"(?i)flashinfer.{0,40}all-?_?reduce.{0,10}fusion",
+            ),
+            Remedy(
+                "turn the fusion of the all-reduce off: do not set --enable-aiter-allreduce-fusion",
+                pattern=r"(?i)aiter.{0,40}all-?_?reduce.{0,10}fusion",
+            ),
+        ),
         signs=(
             Sign(
                 NAMED + 5,
@@ -235,6 +252,21 @@ CAUSES = (
         "GPU "
         "gpu.unsupported_arch, compilers kernel.jit_compile.",
         change="try another --attention-backend, then --disable-cuda-graph, to learn which kernel it is",
+        optional=(", then --disable-cuda-graph,", "; --disable-cuda-graph starts without graphs"),
+        remedies=(
+            Remedy(
+                "start with --disable-fast-image-processor (since 0.5.18 --image-processor-backend pil): "
+                "the images were prepared on the device, and that failed there, not the model",
+                places=("/image_processing_", "/video_processing_"),
+            ),
+            Remedy(
+                "what runs while graphs are captured does what capture forbids (it waits for the device, or "
+                "copies from it): try another --attention-backend, or a release that has mended it; "
+                "--disable-cuda-graph starts without graphs",
+                pattern=r"(?i)operation not permitted when stream is capturing|previous error during capture"
+                r"|would make the legacy stream depend on a capturing|STREAM_CAPTURE_|StreamCapture",
+            ),
+        ),
         signs=(
             Sign(
                 TOLD + 10,

@@ -157,6 +157,7 @@ _GRAPH_CAPTURE = Cause(
     differs='"Capture cuda graph failed" is printed for any exception inside: only an out-of-memory error in '
     "it is this one. A compiler's error is kernel.jit_compile.",
     change="lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs)",
+    optional=(", or capture fewer graphs (--cuda-graph-max-bs)",),
     signs=(
         Sign(NAMED, OUT_OF_DEVICE_MEMORY, phases=CAPTURING),
         Sign(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Sign
+from sglogparse.causes._base import HINT, NAMED, TOLD, Cause, Fact, Remedy, Sign
+
+#: Where buffers are registered, before anything is sent.
+_REGISTERS = (
+    "it failed on this side, as its transfer library registered the KV buffers: see that the library is "
+    "built for this device (UCX with CUDA, `ucx_info -d`), that peer memory is loaded "
+    "(`lsmod | grep peermem`), `ulimit -l`, and --disaggregation-ib-device"
+)
 
 CAUSES = (
     Cause(
@@ -14,6 +21,25 @@ CAUSES = (
         "counted, and no fault. When the other side died, its log has the cause.",
         change="look in the log of the other side at that time; see the transfer devices "
         "(--disaggregation-ib-device, `ibv_devinfo`) and SGLANG_DISAGGREGATION_WAITING_TIMEOUT",
+        remedies=(
+            Remedy(
+                "it failed on this side: UCX was built, or is set up, without CUDA, so it cannot register "
+                "the device's memory; install a UCX with CUDA support (`ucx_info -d` must list cuda), and "
+                "leave cuda in UCX_TLS",
+                pattern=r"not configured with CUDA support|memory is detected as host",
+                above=True,
+            ),
+            Remedy(
+                _REGISTERS,
+                pattern=r"(?i)memory registration\b.{0,40}fail|fail\w* to register (?:memory|rdma|buffer|mr)"
+                r"|registerMem: registration failed",
+                above=True,
+            ),
+            Remedy(
+                _REGISTERS,
+                places=("register_buffer_to_engine", "register_memory", "batch_register", "register_local"),
+            ),
+        ),
         issues=(9266, 12688),
         signs=(
             Sign(

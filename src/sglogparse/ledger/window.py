@@ -46,6 +46,9 @@ _BEHIND_WEIGHTS = frozenset(
     {"KV cache set-up", "memory pools", "graph capture", "capacity known", "warm-up", "ready", "serving"}
 )
 
+#: Those in which batches run.
+_RUNNING = frozenset({"capacity known", "warm-up", "ready", "serving"})
+
 
 @dataclass(frozen=True)
 class Shortage:
@@ -377,11 +380,48 @@ def _both(text: str) -> tuple[Fraction | None, Fraction | None]:
     )
 
 
-#: What else gives, where the fraction does not.
-WHAT_ELSE = (
-    "capture fewer graphs (--cuda-graph-max-bs), use a shorter context or --chunked-prefill-size, more ranks "
-    "(--tp-size), or a quantised model or KV cache (--kv-cache-dtype fp8_e4m3)"
-)
+#: How functions of the model runner that a prefill runs begin; a verification of drafts runs them too.
+_PREFILL = ("forward_extend", "forward_split_prefill")
+_VERIFY = "verify"
+
+
+def no_graphs(launch: Launch) -> bool:
+    """Tell whether the arguments say that no graphs are captured."""
+    return launch.argument("disable_cuda_graph") is True
+
+
+def what_else(launch: Launch) -> str:
+    """Return what else gives, where the fraction does not."""
+    parts = [] if no_graphs(launch) else ["capture fewer graphs (--cuda-graph-max-bs)"]
+    parts += ["use a shorter context or --chunked-prefill-size", "more ranks (--tp-size)"]
+    return f"{', '.join(parts)}, or a quantised model or KV cache (--kv-cache-dtype fp8_e4m3)"
+
+
+def _chunk(launch: Launch) -> int | None:
+    """Return the chunked_prefill_size of the arguments; -1 is none at all."""
+    given = launch.argument("chunked_prefill_size")
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+def _in_a_prefill(launch: Launch, shortage: Shortage) -> bool:
+    """Tell whether memory ran out in the batch of a prefill: by the server's role, or by the stack."""
+    if shortage.phase not in _RUNNING:
+        return False
+    if launch.argument("disaggregation_mode") == "prefill":
+        return True
+    block = launch.frames["traceback"].filter(
+        (pl.col("line") <= shortage.line) & (pl.col("last_line") >= shortage.line)
+    )
+    names = [frame["function"] or "" for stack in block["stack"].to_list() for frame in stack or ()]
+    return any(one.startswith(_PREFILL) for one in names) and _VERIFY not in names
+
+
+def _smaller_chunks(launch: Launch) -> str:
+    """Return the advice to prefill less at once, with the size in force."""
+    chunk = _chunk(launch)
+    if chunk == -1:
+        return "prefill in chunks: set --chunked-prefill-size (off now)"
+    return "lower --chunked-prefill-size" + (f" ({chunk} now)" if chunk else "")
 
 
 def down(value: Fraction, decimals: int = 3) -> str:
@@ -488,17 +528,22 @@ def lower_fraction(launch: Launch) -> str | None:
     between = tries(launch)
     if between is not None and hopeless(between):
         low = fixed(between[0].fraction, 3)
-        return f"{low} was refused already, so lowering --mem-fraction-static alone cannot help: {WHAT_ELSE}"
+        said = f"{low} was refused already, so lowering --mem-fraction-static alone cannot help"
+        return f"{said}: {what_else(launch)}"
     window = fraction_window(launch)
     if window is None or window.largest is None or window.shortage is None:
         return None
     lacked = f"{gib(window.shortage.missing or Fraction(0))} were missing"
     if window.empty or window.largest <= 0:
-        return f"lowering --mem-fraction-static alone cannot help ({lacked}): {WHAT_ELSE}"
-    text = (
-        f"lower --mem-fraction-static to {down(window.largest)} or less ({float(window.given or 0):g} was in "
-        f"force, and {lacked}), or capture fewer graphs (--cuda-graph-max-bs)"
-    )
+        return f"lowering --mem-fraction-static alone cannot help ({lacked}): {what_else(launch)}"
+    given = f"{float(window.given or 0):g} was in force, and {lacked}"
+    fraction = f"--mem-fraction-static to {down(window.largest)} or less ({given})"
+    if _in_a_prefill(launch, window.shortage):
+        text = f"{_smaller_chunks(launch)}, or lower {fraction}"
+    elif no_graphs(launch):
+        text = f"lower {fraction}"
+    else:
+        text = f"lower {fraction}, or capture fewer graphs (--cuda-graph-max-bs)"
     if window.smallest is not None:
         text += f"; the weights need more than {round_up(window.smallest, 3)}"
     return text

@@ -86,6 +86,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> 
         page.put(diagnosis.summary, _STYLES[diagnosis.outcome])
     else:
         _verdict(page, chief)
+        if len(diagnosis.launches) > 1:
+            page.put(f"this launch: {names[chief.file]}:{chief.first_line}-{chief.last_line}")
         page.gap()
         proven = _proofs(page, chief, names)
         page.gap()
@@ -118,8 +120,8 @@ def _verdict(page: _Page, shown: LaunchReport) -> None:
 def _proofs(page: _Page, shown: LaunchReport, names: dict[str, str]) -> set[Evidence]:
     """Show the lines of the finding that decides the verdict, and the first fault; return what was shown."""
     lines = list(shown.chief.evidence) if shown.chief else []
-    if shown.root is not None and shown.root not in lines:
-        lines.insert(0, shown.root)
+    if shown.root is not None:  # what was raised comes first, then what led to it and what reports it
+        lines = [shown.root, *(line for line in lines if line != shown.root)]
     groups: dict[tuple[str, str], list[Evidence]] = {}
     for line in lines:  # lines that say the same, on other ranks, are one proof
         groups.setdefault((line.file, line.message), []).append(line)
@@ -147,17 +149,24 @@ def _repeated(lines: list[Evidence]) -> str:
 def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: set[Evidence]) -> None:
     """Show what the rules say, each with a line that proves it unless such a line was shown before."""
     above = f"{shown.headline} {shown.action}".casefold()
+    said = []
     for finding in shown.findings[:_FINDINGS]:
         proof = _unproven(finding, proven)
         place = "" if proof is None else f"line {proof.line}" if len(names) == 1 else _place(proof, names)
         # a fault is quoted by what is said of it; of any other line the text is shown below
         quoted = proof is not None and proof == finding.root
         label = f"{finding.code} {finding.severity.value}{f' ({place})' if quoted else ''}: "
-        message = "as said above" if finding.message.casefold() in above else finding.message
+        told = finding.message.casefold() in above
+        if told and proof is None:  # nothing is left to say of it but its code
+            said.append(f"{finding.code} {finding.severity.value}")
+            continue
+        message = "as said above" if told else finding.message
         page.put(label + message, _SEVERITY[finding.severity], rest="  ", most=_ROWS, label=len(label))
         if proof is not None and not quoted:
             page.put(f"{place}: {proof.message.strip()}", "dim", first="  ", rest="  ", most=1)
         proven |= {proof} if proof else set()
+    if said:
+        page.put(f"said above: {', '.join(said)}", "dim", rest="  ")
     page.more(len(shown.findings) - _FINDINGS, "finding")
 
 
@@ -170,7 +179,9 @@ def _unproven(finding: Finding, proven: set[Evidence]) -> Evidence | None:
 
 def _others(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
     """Show the launches that do not speak for the log, the last ones first, in a line or two each."""
-    others = [one for one in reversed(diagnosis.launches) if one != diagnosis.chief]
+    chief = None if diagnosis.chief is None else _span(diagnosis.chief)
+    # the one that speaks can say more than its own report: which launch failed before it
+    others = [one for one in reversed(diagnosis.launches) if _span(one) != chief]
     for one in others[:_LAUNCHES]:
         codes = ", ".join(dict.fromkeys(finding.code for finding in one.findings))
         page.put(
@@ -180,6 +191,10 @@ def _others(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
             most=2,
         )
     page.more(len(others) - _LAUNCHES, "launch")
+
+
+def _span(report: LaunchReport) -> tuple[str, int, int]:
+    return report.file, report.first_line, report.last_line
 
 
 def _read(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from sglogparse._report import Finding, Severity
 from sglogparse.ledger.ledger import read_ledger
 from sglogparse.ledger.readings import Number, Rank
 from sglogparse.ledger.window import (
+    before_weights,
     down,
     fraction_in_force,
     free_lines,
@@ -59,6 +60,7 @@ def memory_left_unused(launch: Launch) -> Iterator[Finding]:
     if not ends or not total:
         return
     rank, left = min(ends, key=lambda one: middle(one[1]))
+    own = before_weights(rank)  # what is shown of it is its own, whichever rank has least
     unused = middle(left)
     if unused < max(_UNUSED_GIB, _UNUSED_SHARE * total) or unused >= total:
         return
@@ -72,9 +74,10 @@ def memory_left_unused(launch: Launch) -> Iterator[Finding]:
         if capped
         else f"mem_fraction_static is {float(given or 0):g}"
     )
+    whole = gib(middle(own) if own else total)
     yield Finding(
         Severity.INFO,
-        f"After the start {left.text} of {gib(total)} are still free{on_ranks([rank.name])}: {why}.",
+        f"After the start {left.text} of {whole} are still free{on_ranks([rank.name])}: {why}.",
         launch.evidences([left.line]),
         fix=_fix(launch, given, total, unused, capped=capped),
         ranks=rank_list([rank.name]),

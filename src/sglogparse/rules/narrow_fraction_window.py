@@ -9,7 +9,6 @@ from sglogparse._interval import round_up
 from sglogparse._launches import Launch, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.window import (
-    WHAT_ELSE,
     Shortage,
     Window,
     crowded,
@@ -19,6 +18,7 @@ from sglogparse.ledger.window import (
     gib,
     hopeless,
     tries,
+    what_else,
 )
 
 
@@ -70,7 +70,7 @@ def _computed(launch: Launch, window: Window, shortage: Shortage) -> Finding:
     if window.smallest is None:
         pass
     elif window.empty:
-        severity, fix = Severity.WARNING, f"no --mem-fraction-static helps: {WHAT_ELSE}"
+        severity, fix = Severity.WARNING, f"no --mem-fraction-static helps: {what_else(launch)}"
         message += f"; the weights need more than {round_up(window.smallest, 3)}: no value is between both"
     else:
         message += f"; the weights need more than {round_up(window.smallest, 3)}"
@@ -78,7 +78,7 @@ def _computed(launch: Launch, window: Window, shortage: Shortage) -> Finding:
             severity = Severity.WARNING
             width = gib((largest - window.smallest) * (window.total or Fraction(0)))
             message += f": only {width} lie between both"
-            fix = f"rather make room than hit this window: {WHAT_ELSE}"
+            fix = f"rather make room than hit this window: {what_else(launch)}"
         elif window.one_request is not None and window.one_request > largest:
             message += (
                 f", and one request of the whole context {round_up(window.one_request, 3)}, which is above it"
@@ -107,12 +107,12 @@ def _tried(launch: Launch) -> Finding | None:
         f"Not enough memory for a KV cache with mem_fraction_static {_plain(low.fraction)} (line "
         f"{low.evidence.line}), and out of memory with {_plain(high.fraction)} (line {high.evidence.line})"
     )
-    severity, fix = Severity.WARNING, f"no --mem-fraction-static helps: {WHAT_ELSE}"
+    severity, fix = Severity.WARNING, f"no --mem-fraction-static helps: {what_else(launch)}"
     if high.fraction <= low.fraction:
         message += ": no value is between both"
     elif hopeless(between):
         message += ": hardly a value is between both"
-        fix = f"rather make room than look for a value between both: {WHAT_ELSE}"
+        fix = f"rather make room than look for a value between both: {what_else(launch)}"
     else:
         severity = Severity.INFO
         fix = f"try --mem-fraction-static {fixed((low.fraction + high.fraction) / 2, 3)}"

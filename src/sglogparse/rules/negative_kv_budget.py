@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from sglogparse._budget import (
     NARROW,
@@ -15,6 +16,7 @@ from sglogparse._budget import (
 )
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
+from sglogparse.ledger.window import fixed
 
 
 def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
@@ -122,7 +124,7 @@ def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: obje
     if smallest.narrow:
         left = "very little"
         if smallest.total is not None:
-            left = f"{(1 - float(smallest.share.high)) * float(smallest.total):.2f} GiB"
+            left = f"{fixed((1 - Fraction(smallest.text)) * Fraction(smallest.total), 2)} GiB"
         return (
             f"{fix}; but that keeps only {left} for graphs and activations: "
             "rather use more ranks (--tp-size), a quantised model, or a larger device"

@@ -13,7 +13,7 @@ from sglogparse._faults import Fault, faults, last_progress, last_served, stoppe
 from sglogparse._launches import STANDS, Launch, first_line, on_ranks, once, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Confidence, Decision
-from sglogparse.causes._evidence import advice, judged, told_above
+from sglogparse.causes._evidence import advice, deciding_lines, judged, told_above
 from sglogparse.ledger.window import lower_fraction
 
 #: Shortages of device memory behind the pools: a smaller fraction leaves more.
@@ -33,6 +33,8 @@ _SIGNALS = {
 _EXIT_LINE = r"^\[[0-9-]+ [0-9:]+\] Exit code: (-?[0-9]{1,4})$"
 #: How far above a fault stands what led to it, lines.
 _JUST_ABOVE = 5
+#: Beginnings of a block that say nothing: a bare traceback, or a frame of one whose beginning is cut off.
+_NOISE = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):$|^ *File \"")
 #: Numbers and addresses in a text.
 _NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)*")
 
@@ -103,7 +105,7 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         Severity.ERROR,
         f"{first.process or 'The server'}{on_ranks([first.rank])} died{where}: {first.headline}"
         + (f" ({', '.join(notes)})" if notes else ""),
-        launch.evidences([first.line, first.root_line]),
+        launch.evidences(_proof(launch, first, decided.cause)),
         cause=decided.cause,
         fix=(lower_fraction(launch) if decided.cause in _SHORTAGES else None)
         or advice(launch, decided.cause, first),
@@ -114,6 +116,13 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         root=launch.evidence(first.root_line),
         weight=1,
     )
+
+
+def _proof(launch: Launch, fault: Fault, cause: str) -> list[int]:
+    """Return the lines that show a fault: its exception, what else of it decides, and the report of it."""
+    head = launch.evidence(fault.line).message
+    lines = [fault.root_line, *deciding_lines(launch, cause, fault)]
+    return lines if _NOISE.search(head) else [*lines, fault.line]
 
 
 def _decided(launch: Launch, fault: Fault) -> Decision:
@@ -144,12 +153,31 @@ def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
         cause=decided.cause,
         confidence=decided.confidence and replace(decided.confidence, word="likely"),
         runner_up=decided.runner_up,
-        fix="look for the first exception in the logs of the other ranks, nodes and processes",
+        fix=f"{_LOOK}{_peers(echoes)}",
         ranks=rank_list(ranks),
         phase=first.phase,
         root=launch.evidence(first.root_line),
         weight=1,
     )
+
+
+_LOOK = "look for the first exception in the logs of the other ranks, nodes and processes"
+#: How gloo and NCCL name the peer that they have lost.
+_PEER = re.compile(
+    r"(?:[Pp]eer|[Pp]air|[Rr]emote|from|to) ?(?:\[([0-9a-fA-F.:]{3,45})\]:[0-9]"
+    r"|([0-9]{1,3}(?:\.[0-9]{1,3}){3})[:<][0-9])"
+)
+_MOST_PEERS = 4
+
+
+def _peers(echoes: list[Fault]) -> str:
+    """Return which hosts are gone, as far as the echoes name them."""
+    texts = [text for fault in echoes for text in fault.exceptions]
+    hosts = list(dict.fromkeys(found[1] or found[2] for text in texts for found in _PEER.finditer(text)))
+    if not hosts:
+        return ""
+    more = f" and {len(hosts) - _MOST_PEERS} more" if len(hosts) > _MOST_PEERS else ""
+    return f", first of all at {', '.join(hosts[:_MOST_PEERS])}{more}: the peer that is gone"
 
 
 @once

@@ -59,15 +59,21 @@ def requests_failed(launch: Launch) -> Iterator[Finding]:
         Severity.ERROR if lost and since else Severity.WARNING if open_ or lost else Severity.INFO,
         f"{failed.height} of {access.height} request{'s' if access.height > 1 else ''} failed in the server "
         f"(status {codes}), the first to {failed['path'][0]}"
-        + (f"; {told} exception{'s' if told > 1 else ''} of the HTTP process: the reason" if told else "")
-        + (f"; a server behind this one does not answer: {lost[1]}" if lost else "")
+        + (f": a server behind this one does not answer, {lost[1]}" if lost else "")
+        + (_why(told) if told and not lost else "")
         + ".",
         launch.evidences([int(failed["line"][0]), int(failed["line"][-1])]),
-        fix="read the lines before the first one: the access log does not say why",
+        fix="see why the server behind this one is gone: its own log has the fault"
+        if lost
+        else "read the lines before the first one: the access log does not say why",
         cause="dist.peer_lost" if lost else None,
         root=launch.evidence(lost[0] if lost else int(failed["line"][0])),
         fatal=False,
     )
+
+
+def _why(told: int) -> str:
+    return f"; {told} exception{'s' if told > 1 else ''} of the HTTP process say{'' if told > 1 else 's'} why"
 
 
 def _explained(launch: Launch) -> int:
@@ -93,4 +99,4 @@ def _refused(launch: Launch) -> tuple[int, str] | None:
         return None
     row = frame.row(0, named=True)
     said = next(text for text in row["exceptions"] if re.search(_UNREACHABLE, text))
-    return row["line"], said.partition("\n")[0]
+    return row["exception_line"] or row["line"], said.partition("\n")[0]
