@@ -367,3 +367,21 @@ def test_a_full_pool_names_the_limits_in_force(tmp_path):
     begin = BEGIN.replace("nnodes=1", "nnodes=1, max_running_requests=512")
     found = _diagnose(tmp_path, begin, full)
     assert "lower --max-running-requests (512 now)" in (found.findings[0].fix or "")
+
+
+@pytest.mark.parametrize(
+    ("mode", "cause"), [("decode", "pd.bootstrap"), ("prefill", "pd.bootstrap"), ("null", None), (None, None)]
+)
+def test_an_argument_is_evidence(mode, cause):
+    clues = Clues(
+        (
+            "requests.exceptions.ConnectionError: HTTPConnectionPool(host='10.2.0.9', port=8998): Max retries exceeded",
+        ),
+        stacks=((("/opt/sglang/python/sglang/srt/disaggregation/common/conn.py", "_fetch"),),),
+        args={} if mode is None else {"disaggregation_mode": mode},
+    )
+    decided = decide(clues)
+    assert (decided.cause == "pd.bootstrap") == (cause == "pd.bootstrap")
+    if cause:
+        assert decided.confidence is not None
+        assert f"with disaggregation_mode='{mode}'" in decided.confidence.reason

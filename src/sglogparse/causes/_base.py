@@ -72,6 +72,8 @@ class Sign:
     #: how functions among the innermost frames begin
     functions: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
+    #: arguments of which one is set so (name, value)
+    arguments: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,13 @@ def _seen(cause: str, sign: Sign, texts: tuple[_Text, ...], clues: Clues) -> Ite
         where.append(f"within {function}()")
     if sign.phases:
         where.append(f"in the phase {clues.phase!r}")
+    if sign.arguments:
+        given = next(
+            ((name, value) for name, value in sign.arguments if clues.args.get(name, ...) == value), None
+        )
+        if given is None:
+            return
+        where.append(f"with {given[0]}={given[1]!r}")
     for link, text in enumerate(texts):
         if text.above and (sign.weight < _CLEAR or not (sign.said or sign.pattern)):
             continue

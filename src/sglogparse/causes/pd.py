@@ -182,6 +182,13 @@ CAUSES = (
         change="see that the bootstrap port (--disaggregation-bootstrap-port) of the prefill server can be "
         "reached from the decode server, and that both were started with sizes that go together",
         signs=(
+            # only the two sides of a PD deployment ask one another for these
+            Sign(
+                TOLD,
+                ("connection refused", "max retries exceeded", "cannot connect to host"),
+                modules=("sglang/srt/disaggregation/",),
+                arguments=(("disaggregation_mode", "prefill"), ("disaggregation_mode", "decode")),
+            ),
             Sign(
                 NAMED + 3,
                 (
