@@ -223,7 +223,7 @@ def test_more_lines_than_a_start_prints_are_counted(run, tmp_path):
     ]
     result = run(log_of(tmp_path, *LOADED, *pools))
     assert result.exit_code == 0
-    assert "842 more lines of memory are of no start: left out\n" in result.stdout
+    assert "938 more lines of memory are of no start: left out\n" in result.stdout
 
 
 def test_captures_without_sizes_leave_what_is_free_open(run, tmp_path):

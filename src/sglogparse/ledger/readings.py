@@ -36,7 +36,7 @@ _STATES = ("conv_state_size", "ssm_state_size", "intermediate_ssm_size", "interm
 #: More than any size in GiB, or any number of tokens; so are inf and, as no number is less, nan.
 _MOST = 1e18
 #: A start prints some dozens of such lines a rank; what stands behind so many is no part of it.
-_MOST_LINES = 160
+_MOST_LINES = 64
 #: More loads than a rank can do (target, draft, a second draft): the lines of several ranks, untold apart.
 _MOST_LOADS = 3
 
