@@ -93,13 +93,19 @@ _PART = 0.25
 _MANY = 10
 
 
-def matters(frame: pl.DataFrame, run: Run) -> bool:
-    """Tell whether a run is more than an episode: a minute long, or a good part of the rank's batches."""
-    own = frame.filter(pl.col("rank").eq_missing(run.rank))
-    span = run.span or 0.0
-    whole = (most(own, "at") or 0.0) - (least(own, "at") or 0.0)
-    long = span >= max(_LONG, _SHARE * whole) and run.batches >= _MANY
-    return long or run.batches >= _PART * own.height
+def lasting(frame: pl.DataFrame, found: list[Run]) -> list[Run]:
+    """Return the runs that are more than an episode: a minute long, or a good part of the rank's batches."""
+    if not found:
+        return []
+    at = pl.col("at").cast(pl.Float64)
+    ranks = frame.group_by("rank").agg((at.max() - at.min()).fill_null(0.0), pl.len().alias("batches"))
+    own = {rank: (whole, batches) for rank, whole, batches in ranks.iter_rows()}
+    return [run for run in found if _matters(run, *own.get(run.rank, (0.0, 0)))]
+
+
+def _matters(run: Run, whole: float, batches: int) -> bool:
+    long = (run.span or 0.0) >= max(_LONG, _SHARE * whole) and run.batches >= _MANY
+    return long or run.batches >= _PART * batches
 
 
 def within(frame: pl.DataFrame, run: Run) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import decodes, matters, most, number, runs, within
+from sglogparse._serving import decodes, lasting, most, number, runs, within
 
 #: A pool is full when not one page in a hundred is free: the next long prompt does not fit.
 _FULL = 0.99
@@ -46,7 +46,7 @@ def kv_pool_pinned(launch: Launch) -> Iterator[Finding]:
     found = [run for run in runs(frame, queued) if run.batches >= _WITH_QUEUE] or [
         run for run in runs(frame, full) if run.batches >= _WITHOUT_QUEUE
     ]
-    found = [run for run in found if matters(frame, run)]
+    found = lasting(frame, found)
     if not found or not launch.frames["retraction"].is_empty():  # K001 speaks of it
         return
     run = found[0]

@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import Run, matters, most, number, runs, statuses, within
+from sglogparse._serving import Run, lasting, most, number, runs, statuses, within
 
 #: Below this share of the pool in use memory does not hold requests back.
 _IDLE = 0.5
@@ -46,7 +46,8 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
     """
     frame = statuses(launch)
     waits = (pl.col("queue_req") >= _QUEUE) & (pl.col("queue_req") > pl.col("running_req"))
-    found = [run for run in runs(frame, waits & (pl.col("usage") < _IDLE)) if _lasts(frame, run)]
+    found = lasting(frame, runs(frame, waits & (pl.col("usage") < _IDLE)))
+    found = [run for run in found if _lasts(frame, run)]
     if not found:
         return
     run = found[0]
@@ -74,7 +75,7 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
 def _lasts(frame: pl.DataFrame, run: Run) -> bool:
     """Tell whether a queue stays: for some time, in decode batches too, and without getting shorter."""
     long = run.span >= _LASTS if run.span is not None else run.batches >= _BATCHES
-    if not long or not run.decodes or not matters(frame, run):
+    if not long or not run.decodes:
         return False
     queue = within(frame, run)["queue_req"].drop_nulls()
     return bool(queue[-1] >= _STAYS * queue[0])
