@@ -242,11 +242,23 @@ def _declared(model: Model, launch: Launch) -> None:
         if row["fraction"] is not None:
             text = f"mem_fraction_static={row['fraction']}"
             model.facts.append(Fact(FRACTION, Interval.printed(row["fraction"]), row["line"], text))
-    later = since(launch, 0, 4, 5) and before(launch, 0, 4, 9)
-    factor = 95 if before(launch, 0, 4, 5) else 90 if later else 0
-    if factor and told:
-        name = f"a model that reads images gets 0.{factor} of the declared fraction"
-        model.sum(name, {FRACTION: 100, declared: -factor}, "ModelRunner.__init__ (0.3.6 to 0.4.8)")
+    factor = image_factor(launch)
+    if factor is not None and told:
+        name = f"a model that reads images gets {float(factor):g} of the declared fraction"
+        terms: dict[Variable, int] = {FRACTION: factor.denominator, declared: -factor.numerator}
+        model.sum(name, terms, "ModelRunner.__init__ (0.3.6 to 0.4.8)")
+
+
+def image_factor(launch: Launch) -> Fraction | None:
+    """Return what a server takes of the fraction for a model that reads images; None where it takes all.
+
+    Up to 0.4.8 also of a fraction that is given; it says so in a line of its own.
+    """
+    if launch.frames["mem_fraction_adjusted"].is_empty():
+        return None
+    if before(launch, 0, 4, 5):
+        return Fraction(95, 100)
+    return Fraction(90, 100) if since(launch, 0, 4, 5) and before(launch, 0, 4, 9) else None
 
 
 def may_cap(launch: Launch) -> bool:
@@ -471,7 +483,7 @@ def _spend(model: Model, launch: Launch, group: Group) -> None:
         if not has_state_pools(launch):
             _profiled(model, launch, group)
         return
-    largest = _deciding(full)
+    largest = deciding(full)
     rest, left = ("rest", group.name), ("left over", group.name)
     pools = pools_of(largest.target)
     share = four_bit(launch)
@@ -488,7 +500,7 @@ def _spend(model: Model, launch: Launch, group: Group) -> None:
         _profiled(model, launch, group)
 
 
-def _deciding(ranks: list[Rank]) -> Rank:
+def deciding(ranks: Iterable[Rank]) -> Rank:
     """Return a usual rank of the pipeline stage with the largest pools: it decides the number of tokens."""
     sizes = {id(rank): _size(pool for _, pool in pools_of(rank.target)) for rank in ranks}
     stages: dict[int | None, list[Rank]] = {}

@@ -16,9 +16,9 @@ from sglogparse._budget import printed_budgets
 from sglogparse._interval import GIB, Interval
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.account import Account, read_accounts, unsized
-from sglogparse.ledger.group_equations import LATENT, four_bit
+from sglogparse.ledger.group_equations import LATENT, deciding, four_bit, image_factor
 from sglogparse.ledger.ledger import Ledger, implied_fraction, read_ledger
-from sglogparse.ledger.model import FRACTION, Group, before, since
+from sglogparse.ledger.model import FRACTION, Group
 from sglogparse.ledger.rank_equations import pools_of
 from sglogparse.ledger.readings import Rank
 
@@ -150,8 +150,8 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
         return found.interval if found and any(fact.line for fact in found.facts) else None
 
     fraction, source = _fraction(launch)
-    rank = _deciding(group)
-    pools = pools_of(rank.target) if rank else []
+    rank = deciding(group.ranks)
+    pools = pools_of(rank.target)
     kv = [pool for _, pool in pools if pool.what != "state pool"]
     states = [part.interval for _, pool in pools if pool.what == "state pool" for part in pool.parts]
     size = (
@@ -166,7 +166,7 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
     page = launch.argument("page_size")
     printed = [pool.tokens.interval for pool in kv if pool.tokens is not None]
     tokens = max(printed, key=lambda one: one.high, default=None)
-    if tokens is None and rank is not None and rank.capacity is not None:
+    if tokens is None and rank.capacity is not None:
         tokens = rank.capacity.interval
     cell = _cell(ledger, group, rank)
     if cell is None and size is not None and tokens is not None and tokens.low > 0:
@@ -184,7 +184,7 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
     context = next((one.context for one in group.ranks if one.context), launch.argument("context_length"))
     allocated = tokens is not None
     if tokens is None and rest is not None and cell is not None:
-        found = ledger.inferred(("max tokens", group.name, rank.pp if rank else None))
+        found = ledger.inferred(("max tokens", group.name, rank.pp))
         tokens = found.interval if found else (rest * Interval.exactly(GIB) / cell).floor()
     return Budget(
         group=group.name,
@@ -223,20 +223,9 @@ def _place(variable: object) -> tuple[object, ...]:
     return variable[:2] if isinstance(variable, tuple) else ()
 
 
-def _deciding(group: Group) -> Rank | None:
-    """Return the rank whose pools are largest: of pipeline stages, that one decides the tokens."""
-
-    def size(rank: Rank) -> Fraction:
-        return sum(
-            (part.interval.high for _, pool in pools_of(rank.target) for part in pool.parts), Fraction(0)
-        )
-
-    return max(group.ranks, key=size, default=None)
-
-
-def _cell(ledger: Ledger, group: Group, rank: Rank | None) -> Interval | None:
+def _cell(ledger: Ledger, group: Group, rank: Rank) -> Interval | None:
     """Return the bytes a token that a line prints; None when none does."""
-    found = ledger.inferred(("cell size", group.name, rank.pp if rank else None))
+    found = ledger.inferred(("cell size", group.name, rank.pp))
     return found.interval if found else None
 
 
@@ -282,15 +271,8 @@ def predict(launch: Launch, before: Budget, changes: Changes) -> Prediction:
 
 def _in_force(launch: Launch, asked: Fraction, notes: _Notes) -> Interval:
     """Return what a server makes of a fraction: less, for a model that reads images (0.4.2 to 0.4.8)."""
-    adjusted = launch.frames["mem_fraction_adjusted"]["fraction"].drop_nulls()
-    given = launch.argument("mem_fraction_static")
-    if adjusted.is_empty() or not isinstance(given, float | int) or not 0 < given < 1:
-        return Interval.exactly(asked)
-    if before(launch, 0, 4, 5):
-        factor = Fraction(95, 100)
-    elif since(launch, 0, 4, 5) and before(launch, 0, 4, 9):
-        factor = Fraction(90, 100)
-    else:
+    factor = image_factor(launch)
+    if factor is None:
         return Interval.exactly(asked)
     notes.assumed.append(f"the server takes {float(factor):g} of it, as the model reads images")
     return Interval.exactly(asked * factor)
