@@ -18,9 +18,9 @@ from itertools import pairwise
 
 from sglogparse._interval import HOST_GB, Interval
 from sglogparse._launches import Launch, once
-from sglogparse.ledger.group_equations import four_bit
 from sglogparse.ledger.rank_equations import pools_of
 from sglogparse.ledger.readings import Capture, Number, Rank, Worker, read_ranks
+from sglogparse.ledger.spend_equations import four_bit
 from sglogparse.ledger.tables import context_of, request_table
 
 #: The terms in the order in which memory is taken.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sglogparse._launches import Launch, once
+from sglogparse.ledger.budget_equations import may_cap
 from sglogparse.ledger.equations import build
-from sglogparse.ledger.group_equations import may_cap
 from sglogparse.ledger.model import DRIFT, FRACTION, Group, Model, read_groups
 from sglogparse.ledger.readings import Rank, read_ranks
 from sglogparse.ledger.solver import Conflict, Inferred, System, Variable

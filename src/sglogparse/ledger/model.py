@@ -52,6 +52,10 @@ class Group:
         """Tell whether all of its ranks print their memory."""
         return self.size is not None and len(self.ranks) >= self.size
 
+    def is_model(self, word: str) -> bool:
+        """Tell whether the class of the model that is loaded holds a word."""
+        return any(word in (rank.target.load.model or "") for rank in self.ranks if rank.target.load)
+
 
 def read_groups(launch: Launch, ranks: Iterable[Rank]) -> list[Group]:
     """Split ranks into worlds: with attention DP all are one; else each replica of DP is its own."""
@@ -65,6 +69,11 @@ def read_groups(launch: Launch, ranks: Iterable[Rank]) -> list[Group]:
         Group("" if dp is None else f"DP{dp}", tuple(members), 1 if members[0].name is None else size)
         for dp, members in together.items()
     ]
+
+
+def tokens_of(launch: Launch, group: Group, rank: Rank) -> Variable:
+    """Return the variable of the tokens that a rank holds; up to 0.5.1 each pipeline stage has its own."""
+    return ("tokens", group.name, None if since(launch, 0, 5, 2) else rank.pp)
 
 
 @dataclass

@@ -109,6 +109,11 @@ def pools_of(worker: Worker) -> list[tuple[int, Pool]]:
     ]
 
 
+def kv_of(rank: Rank) -> list[tuple[int, Pool]]:
+    """Return the target's KV pools, each with its place."""
+    return [(place, pool) for place, pool in pools_of(rank.target) if pool.what == "KV cache"]
+
+
 def _captures(
     model: Model, rank: Rank, number: int, worker: Worker, free: list[tuple[Variable, Number]]
 ) -> None:

@@ -16,11 +16,12 @@ from sglogparse._budget import printed_budgets
 from sglogparse._interval import GIB, Interval
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.account import Account, read_accounts, unsized
-from sglogparse.ledger.group_equations import LATENT, deciding, four_bit, image_factor
+from sglogparse.ledger.budget_equations import image_factor
 from sglogparse.ledger.ledger import Ledger, implied_fraction, read_ledger
 from sglogparse.ledger.model import FRACTION, Group
 from sglogparse.ledger.rank_equations import pools_of
 from sglogparse.ledger.readings import Rank
+from sglogparse.ledger.spend_equations import LATENT, deciding, four_bit
 
 #: Bytes an element of the KV cache, with the scale byte of sixteen four-bit elements.
 ELEMENTS: Mapping[str, Fraction] = {
