@@ -60,13 +60,18 @@ class Frames(Mapping[str, pl.DataFrame]):
         found: Mapping[str, pl.DataFrame],
         schemas: Mapping[str, dict[str, pl.DataType]],
         empty: dict[str, pl.DataFrame] | None = None,
+        late: Mapping[str, Callable[[], pl.DataFrame]] | None = None,
     ) -> None:
         self.found = dict(found)
+        #: those that are made when they are asked for, and no part of parts
+        self._late = dict(late or {})
         self._schemas = schemas
         #: those that were made; parts of the same frames share them
         self._empty = {} if empty is None else empty
 
     def __getitem__(self, name: str) -> pl.DataFrame:
+        if name in self._late:
+            self.found[name] = self._late.pop(name)()
         if name in self.found:
             return self.found[name]
         if name not in self._empty:

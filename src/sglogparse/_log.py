@@ -5,11 +5,11 @@ read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -34,11 +34,11 @@ from sglogparse._stacks import (
 from sglogparse._wrappers import CARRIER_DOCS, CARRIER_SCHEMA, accepted_wrappers, goes_on
 
 if TYPE_CHECKING:
-    from sglogparse._compiler import Plan
     from sglogparse._report import Diagnosis
+    from sglogparse._wrappers import Accepted
 
 #: Lines that are read in one piece: few enough for the caches, enough to pay for the calls.
-_PART = 250_000
+PART = 250_000
 
 RECORD_DOCS = {
     "file": "index of the file in `Log.files`",
@@ -59,10 +59,9 @@ class Log:
     name of a family (of other software, in `foreign`), or null (in `unparsed`).
     """
 
-    def __init__(self, files: list[SourceFile], lines: pl.DataFrame) -> None:
-        plan = compiled_plan()
-        records, kinds, carried, frames = _read(lines, plan)
+    def __init__(self, files: Iterable[SourceFile], read: Read) -> None:
         self.files: tuple[SourceFile, ...] = tuple(files)
+        records, kinds, carried, frames = read
         self.records = records
         reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
         warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
@@ -82,6 +81,8 @@ class Log:
         kind = kind.scatter(bare_messages(records, kind), "message")
         kind = kind.scatter(indented(records, kind), "continuation")
         self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
+        #: kind and rows (in `lines`) of each block
+        self.blocks = blocks
         other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
         arguments = read_server_args(frames["server_args"])
         more = {
@@ -90,10 +91,12 @@ class Log:
             "foreign": foreign,
             "server_arg": arguments,
             "carried": carried,
-            "faults": read_faults(records, blocks, tracebacks),
-            "stack_frames": stack_frames(tracebacks),
         }
-        self.frames = Frames({**frames.found, **more}, frame_schemas())
+        late = {
+            "faults": lambda: read_faults(records, blocks, tracebacks),
+            "stack_frames": lambda: stack_frames(tracebacks),
+        }
+        self.frames = Frames({**frames.found, **more}, frame_schemas(), late=late)
 
     @cached_property
     def unparsed(self) -> pl.DataFrame:
@@ -119,28 +122,74 @@ class Log:
         return diagnose(self)
 
 
-def _read(lines: pl.DataFrame, plan: Plan) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, Frames]:
-    """Return records, kinds, carried lines and event frames, reading parts of the lines side by side.
+class Read(NamedTuple):
+    """What lines say one by one: the first half of the road, which does not depend on their neighbours."""
 
-    What a line says does not depend on other lines, so the parts put together are the whole.
-    """
-    accepted = accepted_wrappers(lines, plan)
-    parts = [lines.slice(start, _PART) for start in range(0, max(lines.height, 1), _PART)]
+    records: pl.DataFrame
+    #: kind of each record; null where no event rule takes it
+    kinds: pl.Series
+    carried: pl.DataFrame
+    frames: Frames
 
-    def read(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series, pl.DataFrame, Frames]:
-        records, carried = read_records(part, plan, accepted)
-        places = part.select("file", "line")[carried["row"]]
-        carried = pl.concat([places, carried.select(CARRIER_SCHEMA.keys())], how="horizontal")
-        kinds, frames = read_events(records, plan)
-        return records, kinds, carried, frames
+    def part(self, start: int, stop: int) -> Read:
+        """Return what was read of the rows from one up to, and without, another."""
+        if start == 0 and stop >= self.records.height:
+            return self
+        edges = [_place(self.records, start), _place(self.records, stop)]
+        cuts = {name: _positions(frame, edges) for name, frame in self.frames.found.items()}
+        first, last = _positions(self.carried, edges)
+        return Read(
+            self.records[start:stop], self.kinds[start:stop], self.carried[first:last], self.frames.cut(cuts)
+        )
 
-    if len(parts) == 1:
-        return read(lines)
-    with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
-        records, kinds, carried, frames = zip(*pool.map(read, parts), strict=True)
-    names = dict.fromkeys(name for one in frames for name in one.found)
-    events = {name: pl.concat([one.found[name] for one in frames if name in one.found]) for name in names}
-    return pl.concat(records), pl.concat(kinds), pl.concat(carried), Frames(events, event_schemas(plan))
+
+def read_lines(lines: pl.DataFrame, accepted: Accepted) -> Read:
+    """Read lines one by one, in one piece."""
+    plan = compiled_plan()
+    records, carried = read_records(lines, plan, accepted)
+    places = lines.select("file", "line")[carried["row"]]
+    carried = pl.concat([places, carried.select(CARRIER_SCHEMA.keys())], how="horizontal")
+    kinds, frames = read_events(records, plan)
+    return Read(records, kinds, carried, frames)
+
+
+def joined_reads(reads: Sequence[Read]) -> Read:
+    """Put together what was read of neighbouring lines: the parts are the whole."""
+    if len(reads) == 1:
+        return reads[0]
+    names = dict.fromkeys(name for one in reads for name in one.frames.found)
+    frames = {
+        name: pl.concat([one.frames.found[name] for one in reads if name in one.frames.found])
+        for name in names
+    }
+    return Read(
+        pl.concat([one.records for one in reads]),
+        pl.concat([one.kinds for one in reads]),
+        pl.concat([one.carried for one in reads]),
+        Frames(frames, event_schemas(compiled_plan())),
+    )
+
+
+def _place(records: pl.DataFrame, row: int) -> int | None:
+    """Return a key of the line at a row; None behind the last one."""
+    if row >= records.height:
+        return None
+    file, line = records.select("file", "line").row(row)
+    return place_of(file, line)
+
+
+def place_of(file: int, line: int) -> int:
+    """Return a number by which lines of several files are in order."""
+    return (file << 32) + line
+
+
+def _positions(frame: pl.DataFrame, edges: Sequence[int | None]) -> tuple[int, int]:
+    """Return where lines (by their keys; None is behind the last one) stand in a frame that is in order."""
+    if frame.is_empty():
+        return 0, 0
+    own = frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
+    first, last = (frame.height if edge is None else int(own.search_sorted(edge)) for edge in edges)
+    return first, last
 
 
 def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
@@ -148,7 +197,18 @@ def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
 
     Raises SourceError for a path that cannot be read as text.
     """
-    return Log(*read_sources([paths] if isinstance(paths, str | Path) else paths))
+    files, lines = read_sources([paths] if isinstance(paths, str | Path) else paths)
+    return Log(files, read_parts(lines))
+
+
+def read_parts(lines: pl.DataFrame) -> Read:
+    """Read lines one by one, parts of them side by side."""
+    accepted = accepted_wrappers(lines, compiled_plan())
+    parts = [lines.slice(start, PART) for start in range(0, max(lines.height, 1), PART)]
+    if len(parts) == 1:
+        return read_lines(lines, accepted)
+    with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
+        return joined_reads(list(pool.map(lambda part: read_lines(part, accepted), parts)))
 
 
 def frame_schemas() -> dict[str, dict[str, pl.DataType]]:
