@@ -20,26 +20,13 @@ from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
 from sglogparse._launches import PHASES, first_line, once
 from sglogparse._router import router_starts, router_stops
+from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
 from sglogparse.causes import cause_of
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch
 
 
-#: Lines by which native code, a process group or a shell says that a process has ended.
-_FATAL = (
-    r"Fatal Python error: |\bSegmentation fault\b|Segfault encountered|^terminate called (?:after|without)"
-    r"|Caught signal [0-9]+ \(|Process group watchdog thread terminated with exception"
-    r"|Watchdog caught collective operation timeout|watchdog got stuck for [0-9]+ seconds"
-    r"|Memory access fault by GPU|HSA_STATUS_ERROR_[A-Z]|\] Assertion `|^Failed: (?:Cuda|NCCL) error"
-    r"|^\[ERROR\] .*\bERR[0-9]{5}\b|^E[ZIJK][0-9]{4}[:\[ ]|/nvshmem/.*(?:non-zero status|NULL value|failed)"
-    r"|NCCL WARN .*(?:[Cc]onnect to .*(?:failed|returned )|completion from peer)"
-    r"|^Cannot access gated repo|^(?:requests\.exceptions\.)?HTTPError: 40[134] Client Error"
-    r"|^(?:ERROR:    )?\[Errno [0-9]+\] error while attempting to bind on address"
-    r"|\bframe #[0-9]+: .*\bin sglang::scheduler"
-    r"|\bOutOfResources: out of resource: |^\[torch_memory_saver\.cpp\] CUresult error"
-    r"|^ *File \\+\"[^\"]*sglang/srt/[^\"]+\", line [0-9]+, in run_scheduler_process\b"
-)
 #: Records by which SGLang names an exception before it raises it: they speak when the exception is cut off.
 _AHEAD = r"(?:[Gg]raph|capture) failed with error: (.+)"
 #: What progress bars tell of the phase, where no event does.
@@ -58,26 +45,6 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|^<|/lib/python[0-9.]+/")
 _INNER = re.compile(r"^(?:- )?(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9]*(?:Error|Exception): [^ ]")
 #: How far below an exception without a text of its own its reason stands, lines.
 _REASON = 40
-#: Words by which native code, other loggers and shells speak of the end of a process.
-_GRAVE = (
-    r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled(?:$|  )"
-    r"|OOMKilled|exited with code 137"
-    r"|CUDA error|HIP error|HSA_STATUS_ERROR|NCCL error"
-    r"|hit an exception|out of memory|Watchdog caught|NVSHMEM.*(?:failed|error)"
-)
-#: Words that speak of some failure; many of them are harmless.
-_FAILURE = (
-    r"\[ERROR\]|\bERROR\b|Error\b|\berror\b|\b[Ff]ail(?:ed|s|ure)?\b|[Ee]xception\b"
-    r"|\b[Tt]imed out\b|[Tt]imeout\b"
-    r"|Unable to|refused|File \\?\"[^\"]+\", line [0-9]+|not supported|unsupported"
-)
-_HARMLESS = (
-    r"Ignore import error|[Dd]isabl|[Ff]all(?:ing)? ?back|[Ww]arning|WARN|deprecated|ENV_VAR"
-    r"|Could not cache non-existence|Will ignore error and continue|Failed to import amdsmi"
-    r"|Failed to load generation config|Failed to get device capability|Fail to set RLIMIT|package walk"
-    r"|Task exception was never retrieved|Request is disconnected from the client side"
-    r"|_(?:error|timeout|failed)\b|Killed process|[Tt]imeout set to|Tensor is replaced"
-)
 #: Families of programs that start servers, test them or look at them: their failures are not the server's.
 _OTHER_PROGRAMS = (
     "test_runner",
@@ -323,8 +290,8 @@ def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
     # NCCL can be told to stamp its records, and tries again before it gives up
     nccl = pl.col("message").str.contains("NCCL WARN", literal=True)
     some = pl.when(nccl).then(pl.col("line") > last_progress(launch)).otherwise(~pl.col("headed"))
-    fatal = free.filter(some).filter(pl.col("message").str.contains(_FATAL))
-    kinds = pl.col("message").str.extract(f"({_FATAL})").alias("kind")
+    fatal = free.filter(some).filter(pl.col("message").str.contains(FATAL))
+    kinds = pl.col("message").str.extract(f"({FATAL})").alias("kind")
     firsts = fatal.with_columns(kinds).unique("kind", keep="first", maintain_order=True)
     told = 0
     for line, message in firsts.select("line", "message").iter_rows():
@@ -486,9 +453,9 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
     harmless.
     """
     message = pl.col("message")
-    words = message.str.contains(_GRAVE)
+    words = message.str.contains(GRAVE)
     if not grave:
-        words = message.str.contains(_FAILURE) & ~message.str.contains(_HARMLESS)
+        words = message.str.contains(FAILURE) & ~message.str.contains(HARMLESS)
         found = _free(launch).filter(words)
         kinds = launch.lines["kind"].gather([launch.row(line) for line in found["line"]])
         return found.filter(~kinds.is_in(_OTHER_PROGRAMS).fill_null(False))["line"].to_list()

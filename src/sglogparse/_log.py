@@ -5,7 +5,7 @@ read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile, read_sources
-from sglogparse._spans import indented
+from sglogparse._spans import Span, indented
 from sglogparse._stacks import (
     FAULT_DOCS,
     FAULT_SCHEMA,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 #: Lines that are read in one piece: few enough for the caches, enough to pay for the calls.
 PART = 250_000
+
+#: Name under which the frames of a log that is not kept whole hold its counts.
+COUNTS = "counts"
 
 RECORD_DOCS = {
     "file": "index of the file in `Log.files`",
@@ -59,44 +62,25 @@ class Log:
     name of a family (of other software, in `foreign`), or null (in `unparsed`).
     """
 
-    def __init__(self, files: Iterable[SourceFile], read: Read) -> None:
+    def __init__(
+        self,
+        files: Iterable[SourceFile],
+        rows: pl.DataFrame,
+        frames: Mapping[str, pl.DataFrame],
+        counts: pl.DataFrame | None = None,
+        *,
+        late: Mapping[str, Callable[[], pl.DataFrame]] | None = None,
+        blocks: Sequence[Span] = (),
+    ) -> None:
         self.files: tuple[SourceFile, ...] = tuple(files)
-        records, kinds, carried, frames = read
-        self.records = records
-        reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
-        warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
-        reports = pl.concat([reports, warmups]).sort("row")
-        rests = carried.filter(goes_on(carried.with_columns(row="line")))
-        kinds = kinds.scatter(_carried_rows(records, rests)["row"], "continuation")
-        blocks, tracebacks = read_blocks(records, kinds, reports, _carried_rows(records, carried))
-        kind = kinds
-        for name in BLOCKS:
-            rows = pl.concat(
-                [pl.Series("row", [], pl.UInt32), *(rows for one, rows in blocks if one == name)]
-            )
-            kind = kind.scatter(rows.filter(kinds.gather(rows).is_null()), name)
-        kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
-        others, foreign = read_families(records, kind.is_null())
-        kind = kind.scatter(others, foreign["family"].cast(kind.dtype))
-        kind = kind.scatter(bare_messages(records, kind), "message")
-        kind = kind.scatter(indented(records, kind), "continuation")
-        self.lines: pl.DataFrame = records.with_columns(kind).select(*RECORD_SCHEMA, "kind", "text")
+        self.records = rows.drop("kind")
+        self.lines: pl.DataFrame = rows.select(*RECORD_SCHEMA, "kind", "text")
+        #: how many rows each group of lines has, and how many of them are not kept; None where all are
+        self.counts = counts
         #: kind and rows (in `lines`) of each block
         self.blocks = blocks
-        other = records.filter(self.lines["kind"] == "message").select(MESSAGE_SCHEMA.keys())
-        arguments = read_server_args(frames["server_args"])
-        more = {
-            "message": other,
-            "traceback": tracebacks,
-            "foreign": foreign,
-            "server_arg": arguments,
-            "carried": carried,
-        }
-        late = {
-            "faults": lambda: read_faults(records, blocks, tracebacks),
-            "stack_frames": lambda: stack_frames(tracebacks),
-        }
-        self.frames = Frames({**frames.found, **more}, frame_schemas(), late=late)
+        found = frames if counts is None else {**frames, COUNTS: counts}
+        self.frames = Frames(found, frame_schemas(), late=late)
 
     @cached_property
     def unparsed(self) -> pl.DataFrame:
@@ -192,13 +176,46 @@ def _positions(frame: pl.DataFrame, edges: Sequence[int | None]) -> tuple[int, i
     return first, last
 
 
+def assembled(files: Iterable[SourceFile], read: Read) -> Log:
+    """Return the log that lines are together: blocks, families, and all that neighbours tell."""
+    records, kinds, carried, frames = read
+    reports = _rows_of(kinds, records, frames, "exception_report", "process_name")
+    warmups = _rows_of(kinds, records, frames, "warmup_failed", None)
+    reports = pl.concat([reports, warmups]).sort("row")
+    rests = carried.filter(goes_on(carried.with_columns(row="line")))
+    kinds = kinds.scatter(_carried_rows(records, rests)["row"], "continuation")
+    blocks, tracebacks = read_blocks(records, kinds, reports, _carried_rows(records, carried))
+    kind = kinds
+    for name in BLOCKS:
+        rows = pl.concat([pl.Series("row", [], pl.UInt32), *(rows for one, rows in blocks if one == name)])
+        kind = kind.scatter(rows.filter(kinds.gather(rows).is_null()), name)
+    kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
+    others, foreign = read_families(records, kind.is_null())
+    kind = kind.scatter(others, foreign["family"].cast(kind.dtype))
+    kind = kind.scatter(bare_messages(records, kind), "message")
+    kind = kind.scatter(indented(records, kind), "continuation")
+    rows = records.with_columns(kind)
+    more = {
+        "message": rows.filter(pl.col("kind") == "message").select(MESSAGE_SCHEMA.keys()),
+        "traceback": tracebacks,
+        "foreign": foreign,
+        "server_arg": read_server_args(frames["server_args"]),
+        "carried": carried,
+    }
+    late = {
+        "faults": lambda: read_faults(records, blocks, tracebacks),
+        "stack_frames": lambda: stack_frames(tracebacks),
+    }
+    return Log(files, rows, {**frames.found, **more}, late=late, blocks=blocks)
+
+
 def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
     """Read one log or several; "-" is standard input, gzip is unpacked.
 
     Raises SourceError for a path that cannot be read as text.
     """
     files, lines = read_sources([paths] if isinstance(paths, str | Path) else paths)
-    return Log(files, read_parts(lines))
+    return assembled(files, read_parts(lines))
 
 
 def read_parts(lines: pl.DataFrame) -> Read:

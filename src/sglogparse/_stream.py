@@ -1,28 +1,174 @@
-"""A log that grows: lines come in, block by block, and at any time what they say so far is a Log.
+"""A log of any size: lines come in, block by block, and at any time what they say so far is a Log.
 
-    lines (file, line, text) --> feed --> Reader --> log() --> Log
+    lines (file, line, text) --> feed --> read one by one --> cut where nothing goes on --> Log of a piece
+                                                              --> Keeper (_condense) --> log() --> Log
+
+Pieces are cut where no block, no family and no record can go on: the pieces together say what the whole says.
+Up to MOST lines everything is kept; of longer logs what rules look at.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sglogparse._log import Log
-from sglogparse._source import SourceFile
+from sglogparse._compiler import compiled_plan
+from sglogparse._condense import TIERS, Keeper, Tier
+from sglogparse._log import PART, Log, Read, assembled, joined_reads, read_lines
+from sglogparse._spans import GO_ON
+from sglogparse._wrappers import SAMPLE, accepted_wrappers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sglogparse._source import SourceFile
+    from sglogparse._wrappers import Accepted
+
+#: Lines up to which all of them are kept.
+MOST = 500_000
+#: Events without which nothing is known of a cut, one behind the other: lines of a family reach that far.
+_QUIET = 16
+#: Lines that are looked at for a cut, from the last one; lines of one process can stand that far apart.
+_LOOKED_AT = 50_000
+_FAR = 500
+_MOST_TRIED = 64
+#: Pieces are this many times as long as they should be before they are cut where something may go on.
+_PATIENCE = 4
 
 
 class Reader:
     """Reads lines as they come; what has been read is not read again."""
 
-    def __init__(self) -> None:
-        self._blocks: list[pl.DataFrame] = []
+    def __init__(self, *, piece: int = PART, most: int = MOST, tiers: Mapping[str, Tier] = TIERS) -> None:
+        #: lines that are not read yet: what carries them is known when a file has shown enough of them
+        self._raw: list[pl.DataFrame] = []
+        self._accepted: Accepted = {}
+        self._known: set[int] = set()
+        self._open: list[Read] = []
+        self._piece = piece
+        self._keeper = Keeper(most, tiers)
+        #: lines (file, line) before which a piece was cut although something may go on there
+        self.forced: list[tuple[int, int]] = []
 
     def feed(self, lines: pl.DataFrame) -> None:
         """Take the next whole lines: `file` (UInt16), `line` (UInt32, from 1, without holes) and `text`."""
-        self._blocks.append(lines)
+        ready = self.ready(lines)
+        if not ready.is_empty():
+            self.take(read_lines(ready, self._accepted))
+
+    def ready(self, lines: pl.DataFrame, *, last: bool = False) -> pl.DataFrame:
+        """Return the lines that can be read now: what carries those of a file is decided by its first ones."""
+        self._raw.append(lines)
+        raw = pl.concat(self._raw)
+        if raw.is_empty():
+            return raw
+        counts = dict(raw.group_by("file", maintain_order=True).len().iter_rows())
+        new = [file for file in counts if file not in self._known]
+        if new and not last and new[-1] == raw["file"][-1] and counts[new[-1]] < SAMPLE:
+            del new[-1]
+        if new:
+            some = raw if len(new) == len(counts) else raw.filter(pl.col("file").is_in(new))
+            for name, files in accepted_wrappers(some, compiled_plan()).items():
+                self._accepted = {**self._accepted, name: [*self._accepted.get(name, []), *files]}
+            self._known.update(new)
+        height = raw.height
+        if raw["file"][-1] not in self._known:
+            height = int(raw["file"].search_sorted(raw["file"][-1]))
+        self._raw = [raw[height:]] if height < raw.height else []
+        return raw[:height]
+
+    @property
+    def accepted(self) -> Accepted:
+        """Return what carries the files, as far as it is decided."""
+        return self._accepted
+
+    def take(self, read: Read) -> None:
+        """Take lines that were read one by one, and put away what is certain to be whole."""
+        self._open.append(read)
+        if sum(part.records.height for part in self._open) < self._piece:
+            return
+        whole = joined_reads(self._open)
+        height = whole.records.height
+        cut = quiet(whole)
+        if not cut and height >= _PATIENCE * self._piece:
+            cut = height
+            self.forced.append(whole.records.select("file", "line").row(height - 1))
+        self._open = [whole]
+        if cut:
+            self._keeper.add(assembled((), whole.part(0, cut)))
+            self._open = [whole.part(cut, height)] if cut < height else []
 
     def log(self, files: Iterable[SourceFile]) -> Log:
         """Return what the lines so far say; `files` are the sources that their `file` counts from 0."""
-        return Log(list(files), pl.concat(self._blocks))
+        rest = self.ready(pl.DataFrame(schema=_LINES), last=True)
+        if not rest.is_empty():
+            self._open.append(read_lines(rest, self._accepted))
+        if not self._keeper.seen:
+            return assembled(files, joined_reads(self._open or [read_lines(rest, {})]))
+        if self._open:
+            self._keeper.add(assembled((), joined_reads(self._open)))
+            self._open = []
+        kept = self._keeper.kept()
+        return Log(files, kept.rows, kept.frames, kept.counts)
+
+
+_LINES: dict[str, pl.DataType] = {"file": pl.UInt16(), "line": pl.UInt32(), "text": pl.String()}
+
+
+def read_blocks_of_lines(reader: Reader, blocks: Iterable[pl.DataFrame]) -> None:
+    """Feed blocks of lines to a reader, reading some of them side by side."""
+    with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
+        waiting: deque[Future[Read]] = deque()
+        for block in blocks:
+            ready = reader.ready(block)
+            if ready.is_empty():
+                continue
+            waiting.append(pool.submit(read_lines, ready, reader.accepted))
+            if len(waiting) > pl.thread_pool_size():
+                reader.take(waiting.popleft().result())
+        while waiting:
+            reader.take(waiting.popleft().result())
+
+
+def quiet(read: Read) -> int:
+    """Return the last row before which lines can be cut, as nothing goes on there; 0 where there is none."""
+    height = read.records.height
+    start = max(0, height - _LOOKED_AT)
+    records, kinds = read.records[start:], read.kinds[start:]
+    files = records["file"]
+    if files[0] != files[-1]:  # of several files the last one may go on
+        return start + int(files.search_sorted(files[-1]))
+    event = kinds.is_not_null() & ~kinds.is_in(_NOT_QUIET).fill_null(False)
+    runs = event.cast(pl.UInt8).rolling_sum(_QUIET + 1) == _QUIET + 1
+    tagged = _tagged(records, event)
+    opened = _opened(read, start)
+    for row in reversed(runs.arg_true()[-_MOST_TRIED:].to_list()):
+        if not tagged[max(0, row - _FAR) : row].any() and not (opened[row] if opened is not None else 0):
+            return start + row
+    return 0
+
+
+#: Events that lines below them can belong to.
+_NOT_QUIET = (*GO_ON, "exception_report", "warmup_failed")
+
+
+def _tagged(records: pl.DataFrame, event: pl.Series) -> pl.Series:
+    """Tell which lines name their process themselves: theirs go together over other lines."""
+    message = records["message"]
+    return ~event & (message.str.starts_with("(") | message.str.starts_with("[rank"))
+
+
+def _opened(read: Read, start: int) -> pl.Series | None:
+    """Return, row by row, of how many processes that a carrier names the last line may go on; None of none."""
+    own = read.carried.drop_nulls("origin").select("file", "line", "origin")
+    if own.is_empty():
+        return None
+    places = read.records[start:].select("file", "line").with_columns(free=read.kinds[start:].is_null())
+    told = places.join(own, on=["file", "line"], how="left", maintain_order="left")
+    free = pl.col("free").cast(pl.Int32)
+    change = pl.when(pl.col("origin").is_not_null()).then(free - free.shift(1).over("origin").fill_null(0))
+    return told.select(opened=change.fill_null(0).cum_sum().shift(1).fill_null(0))["opened"]

@@ -52,7 +52,7 @@ CARRIER_DOCS = {
 }
 
 #: Lines of a file that are looked at to decide which wrappers it has.
-_SAMPLE = 2_000
+SAMPLE = 2_000
 #: Wrappers around one line, at most.
 _DEEPEST = 4
 #: Share of the lines with a wrapper behind which something known must stand.
@@ -120,7 +120,7 @@ def accepted_wrappers(lines: pl.DataFrame, plan: Plan) -> Accepted:
     text = pl.col("text")
     # a record of SGLang is carried by nothing, unless a harness has made it look like its own
     bare = ~text.str.contains(plan.headers[0].pattern) | text.str.contains("] [", literal=True)
-    sample = lines.group_by("file", maintain_order=True).head(_SAMPLE).filter(bare)
+    sample = lines.group_by("file", maintain_order=True).head(SAMPLE).filter(bare)
     if sample.is_empty():
         return {}
     names = [_JSON, _GLUED, HARNESS, *(one.name for one in plan.wrappers if not one.certain)]

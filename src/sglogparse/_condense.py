@@ -1,0 +1,384 @@
+"""A log that is too long to be kept: what rules look at stays, what repeats is thinned out and counted.
+
+    Log of some lines --> group of each row (what it says, who says it, in which start)
+                      --> first rows, last rows, and every k-th of each group; rows around faults; counts
+
+The rows that stay depend on the whole log alone, and not on how it was cut into pieces: a row is kept by its
+place in its group, by the size of the group, and by how many rows there are of its tier.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from sglogparse._families import family_names
+from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
+
+if TYPE_CHECKING:
+    from sglogparse._log import Log
+
+
+class Tier(NamedTuple):
+    """How much is kept of rows of one nature."""
+
+    #: first and last rows of each group
+    ends: int
+    #: rows of all groups together that are kept besides: every k-th, k a power of two
+    spread: int
+
+
+#: What is kept: of batches, of answers to requests, of other events, of free text, and of blocks.
+TIERS = {
+    "batch": Tier(512, 200_000),
+    "access": Tier(1_000, 50_000),
+    "event": Tier(1_000, 100_000),
+    "text": Tier(16, 50_000),
+    "block": Tier(50, 500),
+}
+_NAMES = list(TIERS)
+#: Kinds of the tiers of batches and of requests.
+_BATCHES = ("decode_batch", "prefill_batch")
+_ACCESS = "http_access"
+#: Events at which a start can begin: what stands before one is never thinned out together with what follows.
+_STARTS = ("server_args", "dist_init_begin", "load_weight_begin")
+#: Events near which everything matters.
+_DEATHS = (
+    *("exception_report", "warmup_failed", "sigquit", "process_exit", "sigterm", "kill_tree"),
+    *("child_terminated", "watchdog_timeout"),
+)
+#: Rows before and behind such a row, and behind a block, that are kept with it.
+BEFORE, BEHIND = 64, 44
+#: Groups of free text of one nature in one file, by how it begins: rare wordings are kept.
+_WORDINGS = 256
+_HEAD = 16
+
+#: One group: whose and what its rows are, and how many there are; `line` is that of its first row.
+COUNT_SCHEMA: dict[str, pl.DataType] = {
+    "file": pl.UInt16(),
+    "line": pl.UInt32(),
+    "kind": pl.String(),
+    "rank": pl.String(),
+    "method": pl.String(),
+    "status": pl.Int64(),
+    "total": pl.UInt32(),
+    "dropped": pl.UInt32(),
+    "max_usage": pl.Float64(),
+    "max_queue": pl.Int64(),
+}
+#: Columns that say where a row stands in its group, and near which rows of which groups.
+_KEPT = ("key", "at", "turn", "one", "anchor", "before", "before_at", "behind", "behind_at")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of a log: rows (records with their kind), frames, and how many rows each group has."""
+
+    rows: pl.DataFrame
+    frames: dict[str, pl.DataFrame]
+    counts: pl.DataFrame
+
+
+class Keeper:
+    """Takes a log piece by piece, and keeps as much as the tiers allow."""
+
+    def __init__(self, most: int, tiers: Mapping[str, Tier] = TIERS) -> None:
+        #: rows up to which everything is kept
+        self._most = most
+        self._tiers = tiers
+        self._rows: list[pl.DataFrame] = []
+        self._frames: dict[str, list[pl.DataFrame]] = {}
+        self._groups = pl.DataFrame(schema={"key": pl.UInt64, "tier": pl.UInt8, **COUNT_SCHEMA})
+        self._turns = pl.DataFrame(schema={"series": pl.UInt64, "turns": pl.UInt32})
+        self._starts: dict[int, int] = {}
+        #: rows that came, those that are held, and those that were after they were thinned out
+        self.seen = self._held = self._low = 0
+
+    def add(self, log: Log) -> None:
+        """Take the next lines."""
+        rows = self._placed(log)
+        self.seen += rows.height
+        if self._rows:  # what stands before a fault can be in the piece before
+            last = self._rows.pop()
+            self._rows.append(last[:-BEFORE])
+            rows = pl.concat([last[-BEFORE:], rows])
+        self._rows.append(_near(rows))
+        for name, frame in log.frames.found.items():
+            self._frames.setdefault(name, []).append(frame)
+        self._held = sum(part.height for part in self._rows)
+        if self._held > max(self._most, 2 * self._low):
+            self._thin_out(sparing=BEFORE)
+            self._low = self._held
+
+    def kept(self) -> Kept:
+        """Return what is kept; of few rows all are."""
+        if self.seen > self._most:
+            self._thin_out()
+        rows = pl.concat(self._rows)
+        frames = {name: pl.concat(parts) for name, parts in self._frames.items()}
+        there = rows.filter("one").group_by("key").agg(pl.len().alias("there"))
+        counts = self._groups.join(there, on="key", how="left").with_columns(
+            dropped=pl.col("total") - pl.col("there").fill_null(0)
+        )
+        counts = counts.sort("file", "line").select(COUNT_SCHEMA.keys())
+        return Kept(rows.drop(_KEPT), frames, counts)
+
+    def _thin_out(self, sparing: int = 0) -> None:
+        """Drop what the tiers do not allow; the last rows are spared, as what follows may be near them."""
+        rows = pl.concat(self._rows)
+        table = self._groups.select("key", "total", "tier").with_columns(
+            ends=pl.col("tier").replace_strict(
+                range(len(_NAMES)), [self._tiers[name].ends for name in _NAMES], return_dtype=pl.UInt32
+            ),
+            step=pl.col("tier").replace_strict(range(len(_NAMES)), self._steps(), return_dtype=pl.UInt32),
+        )
+        kept = _allowed(rows, table, "key", "at", "turn")
+        for near in ("before", "behind"):
+            kept |= _allowed(rows, table, near, f"{near}_at", f"{near}_at")
+        if sparing:
+            kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
+        rows = _compact(rows.filter(kept))
+        self._rows, self._held = [rows], rows.height
+        places = rows.select("file", "line")
+        for name, parts in self._frames.items():
+            frame = pl.concat(parts)
+            self._frames[name] = [
+                _compact(frame.join(places, on=["file", "line"], how="semi", maintain_order="left"))
+            ]
+
+    def _steps(self) -> list[int]:
+        """Return, by tier, the k of every k-th row that is kept."""
+        sizes = dict(self._groups.group_by("tier").agg(pl.col("total").sum()).iter_rows())
+        steps = []
+        for code, name in enumerate(_NAMES):
+            step = 1
+            while sizes.get(code, 0) > step * self._tiers[name].spread:
+                step *= 2
+            steps.append(step)
+        return steps
+
+    def _placed(self, log: Log) -> pl.DataFrame:
+        """Return the rows of a log with their places in their groups, and count them there."""
+        rows = log.records.with_columns(log.lines["kind"])
+        groups = _grouped(log, rows, self._segments(rows))
+        # the rows of a block are one, and stand where its first row does
+        first = groups["first"]
+        one = first == pl.int_range(rows.height, eager=True, dtype=pl.UInt32)
+        single = groups.filter(one).with_columns(
+            at=pl.int_range(pl.len(), dtype=pl.UInt32).over("key"),
+            turn=pl.int_range(pl.len(), dtype=pl.UInt32).over("series"),
+        )
+        known = self._groups.select("key", pl.col("total").alias("so_far"))
+        single = (
+            single.join(known, on="key", how="left", maintain_order="left")
+            .join(self._turns, on="series", how="left", maintain_order="left")
+            .with_columns(
+                at=pl.col("at") + pl.col("so_far").fill_null(0),
+                turn=pl.col("turn") + pl.col("turns").fill_null(0),
+            )
+        )
+        self._count(single, rows.filter(one))
+        index = one.cum_sum() - 1  # of the last row that is one, which is not yet the block's
+        of_first = index.gather(first)
+        return pl.concat(
+            [
+                rows,
+                single.select("key", "at", "turn")[of_first],
+                groups.select("anchor"),
+                one.to_frame("one"),
+            ],
+            how="horizontal",
+        ).with_columns(
+            pl.lit(None, dtype=dtype).alias(name)
+            for name, dtype in (
+                ("before", pl.UInt64),
+                ("before_at", pl.UInt32),
+                ("behind", pl.UInt64),
+                ("behind_at", pl.UInt32),
+            )
+        )
+
+    def _count(self, single: pl.DataFrame, rows: pl.DataFrame) -> None:
+        new = (
+            single.select("key", "tier", "method", "status", "usage", "queue")
+            .hstack(rows.select("file", "line", pl.col("kind").cast(pl.String), "rank"))
+            .group_by("key", maintain_order=True)
+            .agg(
+                pl.col("tier", "file", "line", "kind", "method", "status").first(),
+                # the ranks of other groups are mixed
+                pl.when(pl.col("rank").n_unique() == 1).then(pl.col("rank").first()).alias("rank"),
+                pl.len().alias("total"),
+                max_usage=pl.col("usage").max(),
+                max_queue=pl.col("queue").max(),
+            )
+            .with_columns(dropped=pl.lit(0, dtype=pl.UInt32))
+        )
+        both = pl.concat([self._groups, new.select(self._groups.columns).cast(dict(self._groups.schema))])
+        firsts = ("tier", "file", "line", "kind", "method", "status", "dropped")
+        self._groups = (
+            both.group_by("key", maintain_order=True)
+            .agg(
+                pl.col(firsts).first(),
+                pl.when(pl.col("rank").n_unique() == 1).then(pl.col("rank").first()).alias("rank"),
+                pl.col("total").sum(),
+                pl.col("max_usage", "max_queue").max(),
+            )
+            .select(both.columns)
+        )
+        turns = single.group_by("series").agg(pl.len().cast(pl.UInt32).alias("turns"))
+        self._turns = pl.concat([self._turns, turns]).group_by("series").agg(pl.col("turns").sum())
+
+    def _segments(self, rows: pl.DataFrame) -> pl.Series:
+        """Return, row by row, how many lines at which a start can begin its file has had."""
+        begins = rows["kind"].is_in(_STARTS).fill_null(False)
+        if not begins.any() and not self._starts:
+            return pl.repeat(0, rows.height, dtype=pl.UInt32, eager=True).alias("segment")
+        files = rows["file"]
+        found = pl.DataFrame([files, begins.alias("begins")]).select(
+            pl.col("begins").cum_sum().over("file").cast(pl.UInt32).alias("segment"), "file"
+        )
+        before = pl.DataFrame(
+            list(self._starts.items()), schema={"file": pl.UInt16, "starts": pl.UInt32}, orient="row"
+        )
+        segment = found.join(before, on="file", how="left", maintain_order="left").select(
+            segment=pl.col("segment") + pl.col("starts").fill_null(0)
+        )["segment"]
+        last = pl.DataFrame([files, segment]).group_by("file").agg(pl.col("segment").max())
+        self._starts |= dict(last.iter_rows())
+        return segment
+
+
+def _grouped(log: Log, rows: pl.DataFrame, segments: pl.Series) -> pl.DataFrame:
+    """Return, row by row, the group (`key`), its tier, what is counted of it, and what stands near it.
+
+    `first` is the first row of the block that a row is part of, or the row itself; `series` the rows among
+    which every k-th is kept; `anchor` tells of rows near which others are kept.
+    """
+    kind = rows["kind"]
+    height = rows.height
+    nothing = pl.Series("detail", [None], dtype=pl.String).new_from_index(0, height)
+    numbers = pl.Series([None], dtype=pl.Int64).new_from_index(0, height)
+    detail, method, status = nothing, nothing.alias("method"), numbers.alias("status")
+    usage, queue = numbers.cast(pl.Float64).alias("usage"), numbers.alias("queue")
+    tier = pl.repeat(_NAMES.index("event"), height, dtype=pl.UInt8, eager=True).alias("tier")
+    batches = kind.is_in(_BATCHES).fill_null(False)
+    tier = tier.scatter(batches.arg_true(), _NAMES.index("batch"))
+    for name in _BATCHES:
+        at, frame = (kind == name).fill_null(False).arg_true(), log.frames[name]
+        usage = usage.scatter(
+            at, frame.select(pl.max_horizontal("token_usage", "full_token_usage")).to_series()
+        )
+        queue = queue.scatter(at, frame["queue_req"])
+    at = (kind == _ACCESS).fill_null(False).arg_true()
+    if not at.is_empty():
+        access = log.frames[_ACCESS]
+        tier = tier.scatter(at, _NAMES.index("access"))
+        method, status = method.scatter(at, access["method"]), status.scatter(at, access["status"])
+        detail = detail.scatter(
+            at, access.select(pl.concat_str("method", "status", ignore_nulls=True)).to_series()
+        )
+    free = (kind.is_null() | kind.is_in(["message", *family_names()])).arg_true()
+    tier = tier.scatter(free, _NAMES.index("text"))
+    words, grave = _wordings(rows["message"].gather(free))
+    detail = detail.scatter(free, words)
+    first, said = _blocks(log, height)
+    parts = said["row"]
+    tier = tier.scatter(parts, _NAMES.index("block"))
+    detail = detail.scatter(parts, said["said"])
+    anchors = pl.concat([free.filter(grave), parts.unique()]).cast(pl.UInt32)
+    anchor = kind.is_in(_DEATHS).fill_null(False).scatter(anchors, True)
+    # who speaks is told apart but for free text, where it would be too much
+    who = rows["rank"].scatter(pl.concat([free, at]), None)
+    origin = _origins(log, rows)
+    table = pl.DataFrame(
+        [
+            rows["file"], segments, tier, kind.to_physical().fill_null(2**16 - 1).alias("kind"), who, origin,
+            detail, method, status, usage, queue, first, anchor.alias("anchor"),
+        ]
+    )  # fmt: skip
+    # decode and prefill batches of a rank are thinned out together
+    series = pl.struct(
+        "file", "segment", "rank", "origin", pl.when(pl.col("tier") > 0).then("kind"), "detail"
+    )
+    return table.with_columns(
+        key=pl.struct("file", "segment", "kind", "rank", "origin", "detail").hash(), series=series.hash()
+    )
+
+
+def _wordings(messages: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return how texts are told apart, and which of them speak of the end of a process."""
+    grave = messages.str.contains(GRAVE) | messages.str.contains(FATAL)
+    fails = messages.str.contains(FAILURE) & ~messages.str.contains(HARMLESS)
+    head = messages.str.head(_HEAD).str.replace_all("[0-9]+", "0")
+    bucket = (head.hash() % _WORDINGS).cast(pl.String)
+    nature = pl.select(pl.when(grave).then(pl.lit("!")).when(fails).then(pl.lit("?")).otherwise(pl.lit("")))
+    return nature.to_series() + bucket, grave
+
+
+def _blocks(log: Log, height: int) -> tuple[pl.Series, pl.DataFrame]:
+    """Return, row by row, the first row of its block (else its own), and what the rows of blocks say."""
+    first = pl.int_range(height, dtype=pl.UInt32, eager=True).alias("first")
+    said = pl.DataFrame(schema={"row": pl.UInt32, "first": pl.UInt32, "said": pl.String})
+    if not log.blocks:
+        return first, said
+    heights = [len(rows) for _, rows in log.blocks]
+    rows = pl.concat([rows for _, rows in log.blocks]).cast(pl.UInt32)
+    begin = pl.Series([rows[0] for _, rows in log.blocks], dtype=pl.UInt32)
+    texts = [kind for kind, _ in log.blocks]
+    # the first blocks are those of the traceback frame, in its order
+    for place, exception in enumerate(log.frames["traceback"]["exception"]):
+        texts[place] = f"{texts[place]} {exception}"
+    owner = pl.Series(range(len(heights)), dtype=pl.UInt32).repeat_by(pl.Series(heights)).explode()
+    said = pl.DataFrame(
+        {"row": rows, "first": begin.gather(owner), "said": pl.Series(texts).gather(owner)}
+    ).unique("row", keep="first", maintain_order=True)
+    first = first.scatter(said["row"], said["first"])
+    return first.gather(first), said  # a block can begin within another one
+
+
+def _origins(log: Log, rows: pl.DataFrame) -> pl.Series:
+    """Return, row by row, what the carrier of a line calls the one who speaks."""
+    carried = log.frames["carried"]
+    if carried.is_empty():
+        return pl.Series("origin", [None], dtype=pl.String).new_from_index(0, rows.height)
+    told = carried.select("file", "line", "origin")
+    return rows.select("file", "line").join(told, on=["file", "line"], how="left", maintain_order="left")[
+        "origin"
+    ]
+
+
+def _near(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the anchors that they stand before and behind, where they are near."""
+    if not rows["anchor"].any():
+        return rows
+    place = pl.int_range(pl.len(), dtype=pl.UInt32)
+    anchor = pl.when("anchor").then(place)
+    following, last = anchor.backward_fill(), anchor.forward_fill()
+    found = rows.select(
+        before=pl.when(following.cast(pl.Int64) - place <= BEFORE).then(following),
+        behind=pl.when(place.cast(pl.Int64) - last <= BEHIND).then(last),
+    )
+    return rows.with_columns(
+        pl.coalesce(rows[column].gather(found[near]).alias("new"), pl.col(name)).alias(name)
+        for near in ("before", "behind")
+        for name, column in ((near, "key"), (f"{near}_at", "at"))
+    )
+
+
+def _allowed(rows: pl.DataFrame, table: pl.DataFrame, key: str, at: str, turn: str) -> pl.Series:
+    """Tell which rows are kept for a group and a place in it."""
+    own = rows.select(pl.col(key).alias("key"), pl.col(at).alias("at"), pl.col(turn).alias("turn"))
+    found = own.join(table, on="key", how="left", maintain_order="left")
+    first, last = pl.col("at") < pl.col("ends"), pl.col("at") + pl.col("ends") >= pl.col("total")
+    return found.select(kept=(first | last | (pl.col("turn") % pl.col("step") == 0)).fill_null(False))["kept"]
+
+
+def _compact(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a copy: rows that were taken out of a frame keep the texts of all its rows in memory."""
+    buffer = io.BytesIO()
+    frame.write_ipc(buffer)
+    return pl.read_ipc(buffer.getvalue())
