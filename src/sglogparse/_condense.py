@@ -65,11 +65,18 @@ COUNT_SCHEMA: dict[str, pl.DataType] = {
     "rank": pl.String(),
     "method": pl.String(),
     "status": pl.Int64(),
+    "detail": pl.String(),
     "total": pl.UInt32(),
     "dropped": pl.UInt32(),
     "max_usage": pl.Float64(),
     "max_queue": pl.Int64(),
 }
+#: Marks of texts that speak of the end of a process, and of some failure.
+GRAVE_MARK, FAILURE_MARK = "!", "?"
+#: Mark of the exceptions that the HTTP process shows to their end.
+HTTP = " http"
+#: Where it answers requests.
+_HTTP_CODE = "uvicorn/protocols/http"
 #: Columns that say where a row stands in its group, and near which rows of which groups.
 _KEPT = ("key", "at", "turn", "one", "anchor", "before", "before_at", "behind", "behind_at")
 
@@ -80,7 +87,8 @@ class Kept:
 
     rows: pl.DataFrame
     frames: dict[str, pl.DataFrame]
-    counts: pl.DataFrame
+    #: None where everything is kept
+    counts: pl.DataFrame | None
 
 
 class Keeper:
@@ -125,7 +133,7 @@ class Keeper:
             dropped=pl.col("total") - pl.col("there").fill_null(0)
         )
         counts = counts.sort("file", "line").select(COUNT_SCHEMA.keys())
-        return Kept(rows.drop(_KEPT), frames, counts)
+        return Kept(rows.drop(_KEPT), frames, counts if counts["dropped"].sum() else None)
 
     def _thin_out(self, sparing: int = 0) -> None:
         """Drop what the tiers do not allow; the last rows are spared, as what follows may be near them."""
@@ -204,11 +212,11 @@ class Keeper:
 
     def _count(self, single: pl.DataFrame, rows: pl.DataFrame) -> None:
         new = (
-            single.select("key", "tier", "method", "status", "usage", "queue")
+            single.select("key", "tier", "method", "status", "detail", "usage", "queue")
             .hstack(rows.select("file", "line", pl.col("kind").cast(pl.String), "rank"))
             .group_by("key", maintain_order=True)
             .agg(
-                pl.col("tier", "file", "line", "kind", "method", "status").first(),
+                pl.col("tier", "file", "line", "kind", "method", "status", "detail").first(),
                 # the ranks of other groups are mixed
                 pl.when(pl.col("rank").n_unique() == 1).then(pl.col("rank").first()).alias("rank"),
                 pl.len().alias("total"),
@@ -217,8 +225,8 @@ class Keeper:
             )
             .with_columns(dropped=pl.lit(0, dtype=pl.UInt32))
         )
-        both = pl.concat([self._groups, new.select(self._groups.columns).cast(dict(self._groups.schema))])
-        firsts = ("tier", "file", "line", "kind", "method", "status", "dropped")
+        both = pl.concat([self._groups, new.select(self._groups.columns).cast(self._groups.schema)])
+        firsts = ("tier", "file", "line", "kind", "method", "status", "detail", "dropped")
         self._groups = (
             both.group_by("key", maintain_order=True)
             .agg(
@@ -315,7 +323,9 @@ def _wordings(messages: pl.Series) -> tuple[pl.Series, pl.Series]:
     fails = messages.str.contains(FAILURE) & ~messages.str.contains(HARMLESS)
     head = messages.str.head(_HEAD).str.replace_all("[0-9]+", "0")
     bucket = (head.hash() % _WORDINGS).cast(pl.String)
-    nature = pl.select(pl.when(grave).then(pl.lit("!")).when(fails).then(pl.lit("?")).otherwise(pl.lit("")))
+    nature = pl.select(
+        pl.when(grave).then(pl.lit(GRAVE_MARK)).when(fails).then(pl.lit(FAILURE_MARK)).otherwise(pl.lit(""))
+    )
     return nature.to_series() + bucket, grave
 
 
@@ -330,14 +340,22 @@ def _blocks(log: Log, height: int) -> tuple[pl.Series, pl.DataFrame]:
     begin = pl.Series([rows[0] for _, rows in log.blocks], dtype=pl.UInt32)
     texts = [kind for kind, _ in log.blocks]
     # the first blocks are those of the traceback frame, in its order
-    for place, exception in enumerate(log.frames["traceback"]["exception"]):
-        texts[place] = f"{texts[place]} {exception}"
+    raised = log.frames["traceback"].select("exception", http=in_http(pl.col("stack")))
+    for place, (exception, http) in enumerate(raised.iter_rows()):
+        texts[place] += f" {exception}" if exception else ""
+        texts[place] += HTTP if http and exception else ""
     owner = pl.Series(range(len(heights)), dtype=pl.UInt32).repeat_by(pl.Series(heights)).explode()
     said = pl.DataFrame(
         {"row": rows, "first": begin.gather(owner), "said": pl.Series(texts).gather(owner)}
     ).unique("row", keep="first", maintain_order=True)
     first = first.scatter(said["row"], said["first"])
     return first.gather(first), said  # a block can begin within another one
+
+
+def in_http(stack: pl.Expr) -> pl.Expr:
+    """Tell which stacks run through the code that answers requests."""
+    path = pl.element().struct.field("path")
+    return stack.list.eval(path.str.contains(_HTTP_CODE, literal=True)).list.any().fill_null(False)
 
 
 def _origins(log: Log, rows: pl.DataFrame) -> pl.Series:

@@ -487,7 +487,10 @@ def _refused(launch: Launch) -> list[int]:
     access = launch.frames["http_access"].filter(pl.col("method") == "POST")
     good = max(_last_batch(launch), _last_line(access.filter(pl.col("status") < 300)))
     failed = access.filter(pl.col("status") >= 500)["line"]
-    if len(failed) >= max(_MANY_REFUSED, _SHARE_REFUSED * access.height):
+    posts = pl.col("method") == "POST"
+    whole = access.height + launch.dropped(posts)
+    number = len(failed) + launch.dropped(posts & (pl.col("status") >= 500))
+    if number >= max(_MANY_REFUSED, _SHARE_REFUSED * whole):
         return failed.to_list()
     since = failed.filter(failed > good).to_list()
     return since if len(since) >= _MANY_REFUSED else []

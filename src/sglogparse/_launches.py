@@ -98,6 +98,8 @@ class Launch:
     args: Mapping[str, Any]
     #: the server_args line was cut: an argument that is missing may have been given
     args_cut: bool
+    #: how many lines each group has, and how many are not kept (_condense); None where all of them are
+    counts: pl.DataFrame | None = None
     #: what was derived of the launch once (rules share it), by the function that derives it
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     #: the launch before it in the same file: another try, perhaps
@@ -237,6 +239,10 @@ class Launch:
         kind = self.lines["kind"].cast(pl.String)
         free = self.records.filter(pl.lit(kind.is_null() | kind.is_in(_QUOTING)))
         return free.filter(pl.col("message").str.contains(_AT_WORK)).select("line")
+
+    def dropped(self, where: pl.Expr) -> int:
+        """Return how many lines of some groups (COUNT_SCHEMA) were counted only."""
+        return 0 if self.counts is None else int(self.counts.filter(where)["dropped"].sum())
 
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""
@@ -538,9 +544,7 @@ def _cuts(frame: pl.DataFrame, keys: pl.Series) -> list[int]:
     return own.search_sorted(keys, side="left").to_list()
 
 
-def _launch(
-    path: str, lines: pl.DataFrame, records: pl.DataFrame, frames: Mapping[str, pl.DataFrame]
-) -> Launch:
+def _launch(path: str, lines: pl.DataFrame, records: pl.DataFrame, frames: Frames) -> Launch:
     reprs = frames["server_args"]["args_repr"]
     given = frames["server_arg"]
     # of several server_args lines of one start (one a node) the first speaks
@@ -552,4 +556,5 @@ def _launch(
         records=records,
         args={name: json.loads(value) for name, value in given.select("name", "value").iter_rows()},
         args_cut=not reprs.is_empty() and reprs[0][-1:] not in (")", "}"),
+        counts=frames.found.get("counts"),
     )

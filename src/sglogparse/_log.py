@@ -87,6 +87,15 @@ class Log:
         """The lines that no rule, no block and no family takes."""
         return self.lines.filter(pl.col("kind").is_null())
 
+    def unparsed_counts(self) -> dict[int, int]:
+        """Return how many unparsed lines each file has, those included that are not kept."""
+        counts = self.unparsed.group_by("file").len()
+        if self.counts is not None:
+            more = self.counts.filter(pl.col("kind").is_null())
+            more = more.group_by("file").agg(pl.col("dropped").sum().alias("len"))
+            counts = pl.concat([counts, more.cast(counts.schema)]).group_by("file").agg(pl.col("len").sum())
+        return dict(counts.iter_rows())
+
     def __getattr__(self, name: str) -> pl.DataFrame:
         """Return a frame by its name, as `log.decode_batch`."""
         frames: Mapping[str, pl.DataFrame] = self.__dict__.get("frames", {})
@@ -187,8 +196,8 @@ def assembled(files: Iterable[SourceFile], read: Read) -> Log:
     blocks, tracebacks = read_blocks(records, kinds, reports, _carried_rows(records, carried))
     kind = kinds
     for name in BLOCKS:
-        rows = pl.concat([pl.Series("row", [], pl.UInt32), *(rows for one, rows in blocks if one == name)])
-        kind = kind.scatter(rows.filter(kinds.gather(rows).is_null()), name)
+        own = pl.concat([pl.Series("row", [], pl.UInt32), *(span for one, span in blocks if one == name)])
+        kind = kind.scatter(own.filter(kinds.gather(own).is_null()), name)
     kind = kind.scatter((kind.is_null() & records["headed"]).arg_true(), "message")
     others, foreign = read_families(records, kind.is_null())
     kind = kind.scatter(others, foreign["family"].cast(kind.dtype))

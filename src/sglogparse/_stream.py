@@ -61,7 +61,7 @@ class Reader:
             self.take(read_lines(ready, self._accepted))
 
     def ready(self, lines: pl.DataFrame, *, last: bool = False) -> pl.DataFrame:
-        """Return the lines that can be read now: what carries those of a file is decided by its first ones."""
+        """Return the lines that can be read now: what carries a file is decided by its first lines."""
         self._raw.append(lines)
         raw = pl.concat(self._raw)
         if raw.is_empty():
@@ -140,8 +140,9 @@ def quiet(read: Read) -> int:
     start = max(0, height - _LOOKED_AT)
     records, kinds = read.records[start:], read.kinds[start:]
     files = records["file"]
-    if files[0] != files[-1]:  # of several files the last one may go on
-        return start + int(files.search_sorted(files[-1]))
+    first_of_last = int(files.search_sorted(files[-1]))
+    if first_of_last:  # of several files the last one may go on
+        return start + first_of_last
     event = kinds.is_not_null() & ~kinds.is_in(_NOT_QUIET).fill_null(False)
     runs = event.cast(pl.UInt8).rolling_sum(_QUIET + 1) == _QUIET + 1
     tagged = _tagged(records, event)
@@ -163,7 +164,7 @@ def _tagged(records: pl.DataFrame, event: pl.Series) -> pl.Series:
 
 
 def _opened(read: Read, start: int) -> pl.Series | None:
-    """Return, row by row, of how many processes that a carrier names the last line may go on; None of none."""
+    """Return, row by row, how many processes that a carrier names may go on; None where it names none."""
     own = read.carried.drop_nulls("origin").select("file", "line", "origin")
     if own.is_empty():
         return None

@@ -46,7 +46,7 @@ def diagnose(log: Log) -> Diagnosis:
     launches = read_launches(log)
     groups = read_groups(launches)
     reports = _together([_judge(launch) for launch in launches], groups)
-    counts = dict(log.unparsed.group_by("file").len().iter_rows())
+    counts = log.unparsed_counts()
     files = tuple(
         FileReport(one.path, one.lines, one.bytes, counts.get(index, 0), one.replaced_bytes, one.notes)
         for index, one in enumerate(log.files)
@@ -57,10 +57,26 @@ def diagnose(log: Log) -> Diagnosis:
         paths = {log.files[index].path for index in indices}
         reports = [change(one) if one.file in paths else one for one in reports]
     limited = [one for launch in launches for one in _limits(launch, alone=starts[launch.path] == 1)]
-    limits = tuple(dict.fromkeys([*damage(log, upside_down, partly), *limited]))
+    limits = tuple(dict.fromkeys([*_thinned(log), *damage(log, upside_down, partly), *limited]))
     jobs = tuple(_job([reports[one] for one in group.members], group) for group in groups)
     chief = _with_earlier(reports, groups) if reports else None
     return Diagnosis(files, tuple(reports), chief, limits, jobs)
+
+
+def _thinned(log: Log) -> list[str]:
+    """Say of a log that is not kept whole how much of it was judged."""
+    if log.counts is None:
+        return []
+    bulk = log.counts.filter(pl.col("dropped") > 0).group_by("kind").agg(pl.col("total", "dropped").sum())
+    most = bulk.sort("dropped", "kind", descending=[True, False]).head(3)
+    told = [
+        f"{total - dropped:,} of {total:,} {(kind or 'other').replace('_', ' ')} lines"
+        for kind, total, dropped in most.iter_rows()
+    ]
+    return [
+        "all lines were read, and of those that repeat a part was judged, which is what findings count: "
+        + ", ".join(told)
+    ]
 
 
 #: Which outcome of the parts of one job is the job's: the worst that is certain.
@@ -357,7 +373,7 @@ def _honest(
 ) -> tuple[str, str]:
     """Return a verdict without a fault with what it stands on, where that is less than one would think."""
     told = next((one.message for one in findings if one.code == "E003"), "")
-    count = re.match(r"[0-9]+ lines? speaks? of failures", told)
+    count = re.match(r"(?:more than )?[0-9]+ lines? speaks? of failures", told)
     clean = " and the log shows no fault"
     if outcome is Outcome.READY and headline.endswith(clean):
         seen = launch.serves

@@ -81,9 +81,23 @@ def _vitals(launch: Launch) -> list[str]:
             pl.max_horizontal(pl.col("token_usage").max(), pl.col("full_token_usage").max())
         ).item()
         queue = cast("int | None", decode["queue_req"].max())
+        own = pl.col("kind") == "decode_batch"
+        more = launch.dropped(own)
+        if launch.counts is not None:
+            counted = launch.counts.filter(own)
+            usage = cast("float | None", counted["max_usage"].max())
+            queue = cast("int | None", counted["max_queue"].max())
+        about = (
+            f"about {speed:.0f}"
+            if more and speed is not None
+            else f"{speed:.1f}"
+            if speed is not None
+            else ""
+        )
+        number = decode.height + more
         out.append(
-            f"{decode.height} decode batch{'es' if decode.height > 1 else ''}"
-            + (f", median {speed:.1f} tokens/s" if speed is not None else "")
+            f"{number} decode batch{'es' if number > 1 else ''}"
+            + (f", median {about} tokens/s" if about else "")
             + (f", KV usage up to {usage:.2f}" if usage is not None else "")
             + (f", queue up to {queue}" if queue is not None else "")
         )

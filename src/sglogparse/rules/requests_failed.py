@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from sglogparse._condense import HTTP, in_http
 from sglogparse._faults import faults, stopped_at
 from sglogparse._launches import Launch
 from sglogparse._report import Finding, Severity
@@ -14,8 +15,6 @@ from sglogparse._report import Finding, Severity
 #: So many failures, of all requests or one behind the other, are more than one client's trouble.
 _SHARE = 0.25
 _IN_A_ROW = 3
-#: Where the HTTP process answers requests.
-_HTTP_CODE = "uvicorn/protocols/http"
 #: Where it asks other servers.
 _CLIENT = "aiohttp/|httpx/|uvicorn/protocols/http"
 
@@ -51,13 +50,16 @@ def requests_failed(launch: Launch) -> Iterator[Finding]:
         return
     last_good = access.filter(pl.col("status") < 300)["line"].max()
     since = failed.filter(pl.col("line") > (last_good or 0)).height
-    odd = failed.height >= _SHARE * access.height or since >= _IN_A_ROW
+    mine = pl.col("method").is_not_null() & (pl.lit(True) if lost else pl.col("method") == "POST")
+    number = failed.height + launch.dropped(mine & (pl.col("status") >= 500))
+    whole = access.height + launch.dropped(mine)
+    odd = number >= _SHARE * whole or since >= _IN_A_ROW
     told = _explained(launch)
-    open_ = odd and told < failed.height
+    open_ = odd and told < number
     codes = ", ".join(map(str, failed["status"].unique().sort()))
     yield Finding(
         Severity.ERROR if lost and since else Severity.WARNING if open_ or lost else Severity.INFO,
-        f"{failed.height} of {access.height} request{'s' if access.height > 1 else ''} failed in the server "
+        f"{number} of {whole} request{'s' if whole > 1 else ''} failed in the server "
         f"(status {codes}), the first to {failed['path'][0]}"
         + (f": a server behind this one does not answer, {lost[1]}" if lost else "")
         + (_why(told) if told and not lost else "")
@@ -78,11 +80,8 @@ def _why(told: int) -> str:
 
 def _explained(launch: Launch) -> int:
     """Return how many exceptions of the HTTP process are shown to their end."""
-    frame = launch.frames["traceback"].filter(pl.col("exception").is_not_null())
-    paths = pl.col("stack").list.eval(
-        pl.element().struct.field("path").str.contains(_HTTP_CODE, literal=True)
-    )
-    return frame.filter(paths.list.any()).height
+    shown = launch.frames["traceback"].filter(pl.col("exception").is_not_null() & in_http(pl.col("stack")))
+    return shown.height + launch.dropped(pl.col("detail").str.ends_with(HTTP))
 
 
 #: How the client of another server says that it does not answer.

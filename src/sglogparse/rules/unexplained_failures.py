@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from sglogparse._condense import FAILURE_MARK, GRAVE_MARK
 from sglogparse._faults import faults, last_progress, last_served, trouble
 from sglogparse._launches import Launch, first_line
 from sglogparse._report import Finding, Severity
@@ -77,9 +78,11 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
             fatal=False,
         )
         return
+    more = launch.dropped(pl.col("detail").str.starts_with(GRAVE_MARK if grave else FAILURE_MARK))
     yield Finding(
         Severity.WARNING if grave else Severity.INFO,
-        f"{len(lines)} line{'s' if several else ''} speak{'' if several else 's'} of {what}, "
+        f"{'more than ' if more else ''}{len(lines)} line{'s' if several else ''} "
+        f"speak{'' if several else 's'} of {what}, "
         f"and no rule explains {'them' if several else 'it'}; the first is line {lines[0]}.",
         launch.evidences([lines[0], lines[-1]]),
         root=launch.evidence(lines[0]),
