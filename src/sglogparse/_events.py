@@ -115,8 +115,7 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, Frames]:
     for code, event in enumerate(plan.events):
         if not pieces[event.name]:
             continue
-        fields = {name: DTYPES[kind] for name, kind in event.fields.items()}
-        found = pl.concat([pl.DataFrame(schema=fields), *pieces[event.name]], how="diagonal")
+        found = pl.concat([_whole(piece, event) for piece in pieces[event.name]])
         if len(pieces[event.name]) > 1:
             found = found.sort("row")
         kinds = kinds.scatter(found["row"], code)
@@ -125,6 +124,16 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, Frames]:
         )
     kind = kind_type(plan)
     return kinds.cast(pl.Series(dtype=kind).to_physical().dtype).cat.to(kind), Frames(frames, schemas)
+
+
+def _whole(piece: pl.DataFrame, event: EventPlan) -> pl.DataFrame:
+    """Return rows with all fields of their event; those without a value take no memory."""
+    absent = [
+        pl.lit(None, dtype=DTYPES[kind]).alias(name)
+        for name, kind in event.fields.items()
+        if name not in piece.columns
+    ]
+    return piece.with_columns(absent).select("row", *event.fields)
 
 
 def kind_type(plan: Plan) -> pl.Enum:

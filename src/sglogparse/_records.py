@@ -9,6 +9,7 @@ joined. No rank is null, never 0; no time is null; times carry no zone.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -54,25 +55,41 @@ def read_records(
         found = found.with_columns(found[name].scatter(rows, more[name]) for name in found.columns)
         text = text.scatter(rows, carried["rest"])
     message, level = _levels(_after(text, found["header"]), found["located"], plan)
-    ranks = _ranks(found["tags"], plan)
-    named = found.select(
-        pl.coalesce("tags", "gpu_id", "world_rank").alias("rank"),
-        # the oldest releases print the index of the device, or of the rank, alone
-        pl.coalesce("gpu_id", "world_rank").cast(pl.Int16).alias("gpu_id"),
-    )
-    headed = found["header"].is_not_null()
     records = pl.concat(
         [
             lines,
             _times(found["stamp"], found["clock"]),
-            named.select("rank"),
-            ranks,
-            named.select("gpu_id"),
-            pl.DataFrame([level, _stripped(message), headed.alias("headed")]),
+            _named(found),
+            _ranks(found["tags"], plan),
+            # the oldest releases print the index of the device, or of the rank, alone
+            _numbers(found),
+            level,
+            pl.DataFrame([_stripped(message), found["header"].is_not_null().alias("headed")]),
         ],
         how="horizontal",
     )
     return records, carried
+
+
+def _absent(names: Iterable[str], dtype: pl.DataType, height: int) -> pl.DataFrame:
+    """Return columns without a value, which take no memory as long as they are not looked at."""
+    columns = [pl.lit(None, dtype=dtype).alias(name) for name in names]
+    return pl.DataFrame(height=height).with_columns(columns)
+
+
+def _named(found: pl.DataFrame) -> pl.DataFrame:
+    """Return `rank`, what a header says of who speaks, as printed."""
+    names = [name for name in ("tags", "gpu_id", "world_rank") if found[name].null_count() < found.height]
+    if not names:
+        return _absent(["rank"], pl.String(), found.height)
+    return found.select(rank=pl.coalesce(names))
+
+
+def _numbers(found: pl.DataFrame) -> pl.DataFrame:
+    names = [name for name in ("gpu_id", "world_rank") if found[name].null_count() < found.height]
+    if not names:
+        return _absent(["gpu_id"], pl.Int16(), found.height)
+    return found.select(gpu_id=pl.coalesce(names).cast(pl.Int16))
 
 
 def _carried(
@@ -128,20 +145,21 @@ def _dialect(text: pl.Series, dialect: Header) -> pl.DataFrame:
     )
 
 
-def _levels(message: pl.Series, located: pl.Series, plan: Plan) -> tuple[pl.Series, pl.Series]:
+def _levels(message: pl.Series, located: pl.Series, plan: Plan) -> tuple[pl.Series, pl.DataFrame]:
     """Return the messages without the location that can end a header, and the level that it names."""
-    level = pl.Series("level", [None], dtype=pl.String).new_from_index(0, len(message))
+    none = _absent(["level"], pl.String(), len(message))
     if plan.location is None:
-        return message, level
+        return message, none
     words = plan.location.prefixes
     size = min(map(len, words))
     rows = (message.str.head(size).is_in([word[:size] for word in words]) & located).arg_true()
     found = message.gather(rows).str.extract_groups(plan.location.pattern).struct.unnest()
     rows, found = rows.filter(found["header"].is_not_null()), found.drop_nulls("header")
     if rows.is_empty():
-        return message, level
+        return message, none
     ends = pl.Series([None], dtype=pl.String).new_from_index(0, len(message)).scatter(rows, found["header"])
-    return _after(message, ends), level.scatter(rows, found["level"])
+    level = none["level"].scatter(rows, found["level"]).to_frame()
+    return _after(message, ends), level
 
 
 def _after(text: pl.Series, header: pl.Series) -> pl.Series:
@@ -177,25 +195,28 @@ def _times(stamp: pl.Series, clock: pl.Series) -> pl.DataFrame:
     whole = set(stamp.str.len_bytes().unique().drop_nulls()) <= {19}
     dotted = stamp if whole else stamp.str.replace(",", ".", literal=True)
     form = "%Y-%m-%d %H:%M:%S" + ("" if whole else "%.f")
-    return pl.DataFrame(
-        {
-            "time": dotted.str.to_datetime(form, time_unit="ms", strict=False),
-            "clock": clock.str.replace(",", ".", literal=True).str.to_time("%H:%M:%S%.f", strict=False),
-        }
-    )
+    time = dotted.str.to_datetime(form, time_unit="ms", strict=False).alias("time").to_frame()
+    if clock.null_count() == len(clock):
+        return time.hstack(_absent(["clock"], pl.Time(), len(clock)))
+    dotted = clock.str.replace(",", ".", literal=True)
+    return time.with_columns(dotted.str.to_time("%H:%M:%S%.f", strict=False).alias("clock"))
 
 
 def _ranks(tags: pl.Series, plan: Plan) -> pl.DataFrame:
     """Return a column a kind of rank, reading each distinct tag string once."""
     names = [name for name in RANKS if name != "gpu_id"]
-    schema = {"tags": pl.String, **dict.fromkeys(names, pl.Int16)}
-    rows: list[dict[str, str | int | None]] = []
-    for tag in tags.unique().drop_nulls():
-        row: dict[str, str | int | None] = {"tags": tag}
+    distinct = tags.unique().drop_nulls()
+    columns: dict[str, list[int | None]] = {}
+    for place, tag in enumerate(distinct):
         for word in tag.split(" "):
             match = re.fullmatch(r"([A-Z_]+)([0-9]+)", word)
             if match:
-                row[plan.tags[match[1]]] = int(match[2])
-        rows.append(row)
-    table = pl.DataFrame(rows, schema=schema)
-    return tags.to_frame("tags").join(table, on="tags", how="left", maintain_order="left").select(names)
+                column = columns.setdefault(plan.tags[match[1]], [None] * len(distinct))
+                column[place] = int(match[2])
+    found = _absent([name for name in names if name not in columns], pl.Int16(), len(tags))
+    if columns:
+        codes = tags.cast(pl.Enum(distinct)).to_physical()
+        found = found.hstack(
+            [pl.Series(name, values, dtype=pl.Int16).gather(codes) for name, values in columns.items()]
+        )
+    return found.select(names)

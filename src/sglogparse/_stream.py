@@ -140,7 +140,7 @@ def quiet(read: Read) -> int:
     start = max(0, height - _LOOKED_AT)
     records, kinds = read.records[start:], read.kinds[start:]
     files = records["file"]
-    first_of_last = int(files.search_sorted(files[-1]))
+    first_of_last: int = files.search_sorted(files[-1])
     if first_of_last:  # of several files the last one may go on
         return start + first_of_last
     event = kinds.is_not_null() & ~kinds.is_in(_NOT_QUIET).fill_null(False)
