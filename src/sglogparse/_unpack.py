@@ -6,6 +6,7 @@ pieces of a file --> kind_of (by its first bytes) --> unpack --> pieces of at mo
 from __future__ import annotations
 
 import bz2
+import contextlib
 import lzma
 import sys
 import zlib
@@ -224,14 +225,15 @@ def _unpacker(kind: str) -> Callable[[], _Unpacker]:
 
 
 def _zstd() -> Callable[[], _Unpacker]:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
+    with contextlib.suppress(ImportError):
+        if sys.version_info >= (3, 14):
+            from compression import zstd
 
-        return lambda: _Bounded(zstd.ZstdDecompressor(), zstd.ZstdError)
+            return lambda: _Bounded(zstd.ZstdDecompressor(), zstd.ZstdError)
     try:
         import zstandard
     except ImportError:
         raise SourceError(
-            "zstd data need the package zstandard before Python 3.14: pip install 'sglogparse[zstd]'"
+            "zstd data need Python 3.14 or the package zstandard: pip install 'sglogparse[zstd]'"
         ) from None
     return lambda: _Fed(zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError)
