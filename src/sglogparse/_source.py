@@ -1,24 +1,30 @@
 r"""From paths to physical lines: every input byte belongs to exactly one line.
 
-    path, "-", .gz --> bytes --> text that is valid UTF-8 --> lines (file, line, text)
+    path, "-" --> bytes --> unpacked bytes --> text without marks and NULs --> blocks (file, line, text)
+                            (_unpack)          (_Text)                         (_Lines)
 
 A physical line ends at \n (or at the end of the file); \r\n is one end. What a terminal would have
 overwritten (text before a lone \r, as progress bars leave it) stays in `text`. What had to be replaced is
-counted.
+counted. Everything flows in pieces: memory does not grow with the log, nor with what compressed data expand
+to, nor with a line without an end.
 """
 
 from __future__ import annotations
 
-import contextlib
+import codecs
+import stat
 import sys
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 import polars as pl
 
 from sglogparse._errors import SourceError
+from sglogparse._unpack import Damaged, kind_of, unpack
 
 #: How much of a file is looked at to tell text from binary data, bytes.
 _SAMPLE = 1 << 16
@@ -27,15 +33,26 @@ _BINARY_SHARE = 0.05
 _TEXT_CONTROLS = b"\t\n\r\x1b\b\f"
 #: Control sequences (colours, cursor), operating system commands (titles, links), and other escapes.
 ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[@-Z\\^_78=>c])"
-_CHUNK = 1 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
-_COMPRESSED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"(\xb5/\xfd")
-#: Byte order marks: of UTF-16 in either order, of UTF-8.
-_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
+#: First bytes that polars takes for compressed data.
+_COMPRESSED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"(\xb5/\xfd", b"\x1f\x8b")
+#: Byte order marks of UTF-16, with the encoding; of UTF-8.
+_UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_UTF8 = b"\xef\xbb\xbf"
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r\b\f")
-#: Size above which a plain file is read without a copy of its bytes, bytes.
-_LARGE = 1 << 24
+#: Enough of a file to tell by its first bytes what it is, bytes.
+_HEAD = 512
+#: How much of a compressed file is read at a time, bytes.
+_PIECE = 1 << 16
+#: Size of the blocks in which whole logs are read: the memory of one serves the next, bytes.
+_BLOCK = 1 << 24
+#: Plain files up to this size are read many in one call of polars, bytes, and what is read at once of them.
+_SMALL = 1 << 20
+_TOGETHER = 1 << 22
+#: What is kept of a line, bytes.
+_LONGEST = 1 << 26
 _MOST_FILES = 65_535
+_MOST_LINES = 2**32 - 1
+_SCHEMA = {"file": pl.UInt16(), "line": pl.UInt32(), "text": pl.String()}
 
 
 @dataclass(frozen=True)
@@ -51,11 +68,146 @@ class SourceFile:
     notes: tuple[str, ...]
 
 
-def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.DataFrame]:
-    """Read logs into physical lines, in the order given; "-" is standard input.
+class Source:
+    """One log, read as a stream of blocks; its text is never whole in memory."""
 
-    Raises SourceError for a path that is missing, a folder, not permitted, damaged or binary, and for a path
-    that is given twice.
+    def __init__(self, path: str, index: int, size: int | None = None) -> None:
+        self.path = path
+        #: on disk, bytes; None where it is not known, as of standard input
+        self.size = size
+        #: what has been read of it on disk so far, before decompression, bytes
+        self.position = 0
+        self._index = index
+        self._restart()
+
+    def _restart(self) -> None:
+        self.position = self._height = self._bytes = self._invalid = self._coloured = 0
+        self._damage: str | None = None
+        self._text = _Text(self.path)
+        self._lines = _Lines(1)
+
+    def blocks(self, size: int) -> Iterator[pl.DataFrame]:
+        """Yield whole lines (`file`, `line`, `text`), about `size` bytes of text at a time.
+
+        Raises SourceError where the source cannot be read as text. Memory holds a few times `size`, or a few
+        times the longest line.
+        """
+        self._restart()
+        self._lines = _Lines(max(size, 1))
+        for chunk in self._chunks(max(size, 1)):
+            for raw in self._lines.feed(self._text.feed(chunk)):
+                yield self._block(raw)
+        for raw in self._lines.feed(self._text.end()):
+            yield self._block(raw)
+        if rest := self._lines.rest():
+            yield self._block(rest)
+
+    def summary(self) -> SourceFile:
+        """Return what was read, and what had to be done to read it, once the blocks have been taken."""
+        lines = self._lines
+        notes = [self._damage] if self._damage else []
+        notes += self._text.notes()
+        if self._invalid:
+            notes.append(_replaced(self._invalid, "UTF-8"))
+        if self._coloured:
+            plural = "s" if self._coloured > 1 else ""
+            notes.append(f"terminal control sequences removed from {self._coloured} line{plural}")
+        if lines.cut:
+            one = "1 line was" if lines.cut == 1 else f"{lines.cut} lines were"
+            notes.append(
+                f"{one} longer than {_LONGEST} bytes; the {lines.left_out} bytes beyond that were left out"
+            )
+        if not lines.ended:
+            notes.append("the last line has no end: the log was cut, or is still being written")
+        return SourceFile(
+            self.path, self._height, self._bytes, self._text.replaced + self._invalid, tuple(notes)
+        )
+
+    def _chunks(self, size: int) -> Iterator[bytes]:
+        """Yield the bytes of the log after decompression, not more than some MiB at a time."""
+        try:
+            with _open(self.path) as stream:
+                yield from self._unpacked(stream, size)
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+
+    def _unpacked(self, stream: BinaryIO, size: int) -> Iterator[bytes]:
+        head = _head(stream)
+        kind = kind_of(head)
+        if kind is None and self.size is not None:
+            stream.seek(0)
+            pieces = _pieces_of_lines(stream, size)
+        else:
+            pieces = chain([head], iter(lambda: stream.read(size if kind is None else _PIECE), b""))
+        pieces = self._counted(pieces)
+        try:
+            for chunk in pieces if kind is None else unpack(kind, pieces):
+                self._bytes += len(chunk)
+                yield chunk
+        except Damaged as damage:
+            if not self._bytes:
+                raise SourceError(f"{self.path}: {damage.why or f'damaged {kind} data'}") from None
+            what = damage.why or f"the {kind} data is damaged or cut"
+            self._damage = f"{what}; read the first {self._bytes} bytes of text"
+        except SourceError as error:
+            raise SourceError(f"{self.path}: {error}") from None
+
+    def _counted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.position += len(piece)
+            yield piece
+
+    def _block(self, raw: bytes) -> pl.DataFrame:
+        """Return the frame of the next whole lines."""
+        try:
+            frame = _frame(raw)
+        except pl.exceptions.ComputeError:  # what polars raises for invalid UTF-8
+            text = raw.decode(errors="replace")
+            self._invalid += len(raw) - len(raw.decode(errors="ignore").encode())
+            frame = _frame(text.encode())
+        if b"\x1b" in raw:
+            plain = frame.select(pl.col("text").str.replace_all(ANSI, ""))
+            self._coloured += int((plain["text"] != frame["text"]).sum())
+            frame = plain
+        return self._numbered(frame)
+
+    def _numbered(self, frame: pl.DataFrame) -> pl.DataFrame:
+        first = self._height + 1
+        self._height += frame.height
+        if self._height > _MOST_LINES:
+            raise SourceError(f"{self.path}: has more than {_MOST_LINES} lines")
+        return frame.select(
+            pl.lit(self._index, dtype=pl.UInt16).alias("file"),
+            pl.int_range(first, first + pl.len(), dtype=pl.Int64).cast(pl.UInt32).alias("line"),
+            "text",
+        )
+
+    def _small(self) -> bytes | None:
+        """Return all of a small file in which nothing has to be unpacked, replaced or removed; else None."""
+        if self.size is None or self.size > min(_SMALL, _LONGEST):
+            return None
+        try:
+            with _open(self.path) as stream:
+                raw = stream.read(_SMALL + 1)
+        except OSError:
+            return None  # the reader of blocks says what is wrong
+        if len(raw) > min(_SMALL, _LONGEST) or kind_of(raw) or raw.startswith((*_UTF16, _UTF8)):
+            return None
+        return raw if len(raw.translate(None, _CONTROLS)) == len(raw) else None
+
+    def _took(self, raw: bytes) -> int:
+        """Note that the source is read, as a small file is; return the number of its lines."""
+        self._restart()
+        self.position = self._bytes = len(raw)
+        self._lines.ended = not raw or raw.endswith(b"\n")
+        self._height = raw.count(b"\n") + (not self._lines.ended)
+        return self._height
+
+
+def open_sources(paths: Iterable[str | Path]) -> list[Source]:
+    """Return the logs that the paths name, in the order given, to be read; "-" is standard input.
+
+    Raises SourceError for a path that is missing, a folder or not permitted, and for a log given twice.
     """
     names = [str(path) for path in paths]
     if not names:
@@ -64,77 +216,308 @@ def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.Data
         raise SourceError(f"{len(names)} logs were given; {_MOST_FILES} at most in one call")
     if "" in names:
         raise SourceError("a log without a name was given")
-    seen: set[str] = set()
+    seen: dict[object, str] = {}
+    sources: list[Source] = []
     for name in names:
-        place = name if name == "-" else str(Path(name).absolute())
-        if place in seen:
-            raise SourceError(f"{name}: given twice")
-        seen.add(place)
-    read = [_read(name, index) for index, name in enumerate(names)]
-    return [source for source, _ in read], pl.concat([frame for _, frame in read]).rechunk()
+        size, places = _identity(name)
+        for place in places:
+            if place in seen:
+                first = seen[place]
+                same = isinstance(place, str) or name == first
+                raise SourceError(f"{name}: given twice" if same else f"{name}: is {first}, given twice")
+            seen[place] = name
+        sources.append(Source(name, len(sources), size))
+    return sources
 
 
-def _read(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
-    return _read_plain(name, index) or _read_any(name, index)
+def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.DataFrame]:
+    """Read logs into physical lines, in the order given; "-" is standard input.
+
+    Raises SourceError for a path that is missing, a folder, not permitted, damaged or binary, and for a log
+    that is given twice.
+    """
+    sources = open_sources(paths)
+    frames = [pl.DataFrame(schema=_SCHEMA)]
+    together: list[tuple[Source, bytes]] = []
+    size = 0
+    for source in sources:
+        raw = source._small()
+        if raw is not None:
+            together.append((source, raw))
+            size += len(raw)
+        if raw is None or size > _TOGETHER:
+            frames += _read_together(together)
+            together, size = [], 0
+        if raw is None:
+            frames += source.blocks(_BLOCK)
+    frames += _read_together(together)
+    return [source.summary() for source in sources], pl.concat(frames).rechunk()
 
 
-def _read_plain(name: str, index: int) -> tuple[SourceFile, pl.DataFrame] | None:
-    """Read a large file of plain text without a copy of its bytes; return None for any other file."""
+def _read_together(logs: list[tuple[Source, bytes]]) -> Iterator[pl.DataFrame]:
+    """Yield the lines of small files, read in one go, for each call costs."""
+    try:
+        ended = (raw if not raw or raw.endswith(b"\n") else raw + b"\n" for _, raw in logs)
+        text = _frame(b"".join(ended))
+    except pl.exceptions.ComputeError:  # in one of them something has to be replaced
+        for source, _ in logs:
+            yield from source.blocks(_BLOCK)
+        return
+    heights = [source._took(raw) for source, raw in logs]
+    files = pl.DataFrame(
+        {"file": [source._index for source, _ in logs], "height": heights},
+        schema={"file": pl.UInt16, "height": pl.UInt32},
+    )
+    yield (
+        files.with_columns(line=pl.int_ranges(1, pl.col("height") + 1, dtype=pl.UInt32))
+        .filter(pl.col("height") > 0)
+        .explode("line")
+        .select("file", "line")
+        .hstack(text)
+    )
+
+
+def _identity(name: str) -> tuple[int | None, list[object]]:
+    """Return the size of a file, and by what two names are known to be of one log."""
+    if name == "-":
+        return None, [name]
     path = Path(name)
     try:
-        if name == "-" or not path.is_file() or path.stat().st_size < _LARGE:
-            return None
-        with path.open("rb") as stream:
-            head = stream.read(_SAMPLE)
-            size = stream.seek(0, 2)
-            stream.seek(size - 1)
-            ended = stream.read(1) == b"\n"
-        if head.startswith((*_COMPRESSED, *_MARKS, _GZIP_MAGIC)) or any(code in head for code in _CONTROLS):
-            return None
-        frame = pl.read_lines(path, name="text", glob=False)
-    except (OSError, ValueError, pl.exceptions.ComputeError):
-        return None  # the reader of any bytes says what is wrong, or puts it right
-    if frame["text"].str.contains_any(["\x1b", "\0"]).any():
-        return None
-    return _source(name, index, frame, size, 0, [], ended=ended)
+        status = path.stat()
+    except OSError as error:
+        raise _unreadable(name, error) from None
+    except ValueError as error:
+        raise SourceError(f"{name}: cannot be read: {error}") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise SourceError(f"{name}: is a folder; name the logs in it, e.g. {name.rstrip('/')}/*.log")
+    places: list[object] = [str(path.absolute())]
+    if not stat.S_ISREG(status.st_mode):
+        return None, places
+    return status.st_size, [*places, (status.st_dev, status.st_ino)] if status.st_ino else places
 
 
-def _read_any(name: str, index: int) -> tuple[SourceFile, pl.DataFrame]:
-    raw, notes = _decompressed(name, _bytes(name))
-    size = len(raw)
-    raw, replaced, more = _as_text(name, raw)
-    notes += more
-    try:
-        frame = _lines(raw)
-    except pl.exceptions.ComputeError:  # what polars raises for invalid UTF-8
-        text = raw.decode(errors="replace")
-        invalid = len(raw) - len(raw.decode(errors="ignore").encode())
-        replaced += invalid
-        notes.append(_replaced(invalid, "UTF-8"))
-        raw = text.encode()
-        frame = _lines(raw)
-    if b"\x1b" in raw:
-        plain = frame.select(pl.col("text").str.replace_all(ANSI, ""))
-        changed = int((plain["text"] != frame["text"]).sum())
-        if changed:
-            notes.append(
-                f"terminal control sequences removed from {changed} line{'s' if changed > 1 else ''}"
-            )
-        frame = plain
-    return _source(name, index, frame, size, replaced, notes, ended=not raw or raw.endswith(b"\n"))
+def _unreadable(name: str, error: OSError) -> SourceError:
+    if isinstance(error, FileNotFoundError):
+        return SourceError(f"{name}: no such file")
+    if isinstance(error, PermissionError):
+        return SourceError(f"{name}: no permission to read it")
+    return SourceError(f"{name}: cannot be read: {error.strerror or error}")
 
 
-def _source(
-    name: str, index: int, frame: pl.DataFrame, size: int, replaced: int, notes: list[str], *, ended: bool
-) -> tuple[SourceFile, pl.DataFrame]:
-    if not ended:
-        notes = [*notes, "the last line has no end: the log was cut, or is still being written"]
-    frame = frame.select(
-        pl.lit(index, dtype=pl.UInt16).alias("file"),
-        pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("line"),
-        "text",
-    )
-    return SourceFile(name, frame.height, size, replaced, tuple(notes)), frame
+def _open(name: str) -> AbstractContextManager[BinaryIO]:
+    if name != "-":
+        return Path(name).open("rb", buffering=0)
+    if sys.stdin is None:
+        raise SourceError("-: standard input is closed")
+    return nullcontext(sys.stdin.buffer)
+
+
+def _head(stream: BinaryIO) -> bytes:
+    """Return the first bytes, from a pipe too, which gives what it has."""
+    head = b""
+    while len(head) < _HEAD and (more := stream.read(_HEAD - len(head))):
+        head += more
+    return head
+
+
+def _pieces_of_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield a file in pieces that end where a line does if they can: such pieces need not be copied."""
+    at = 0
+    while True:
+        want = size
+        if size > _SAMPLE:
+            stream.seek(at + size - _SAMPLE)
+            if last := stream.read(_SAMPLE).rfind(b"\n") + 1:
+                want += last - _SAMPLE
+            stream.seek(at)
+        piece = stream.read(want)
+        if not piece:
+            return
+        at += len(piece)
+        yield piece
+
+
+class _Text:
+    """Bytes of a log, piece by piece, to text without byte order marks and NULs.
+
+    A log that was truncated under an open writer begins with a run of NULs, so NULs alone do not make a file
+    binary: what stands beside them decides, by the first 64 KiB of it, which are held back until then.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._start: bytes | None = b""  # until it shows whether there is a mark of UTF-16
+        self._decode: _Utf16 | None = None
+        self._lead: bytes | None = b""  # until it shows whether there is a mark of UTF-8
+        self._marked = False
+        self._first = b""  # the sample with its NULs
+        self._sample: bytes | None = b""
+        self._nul = 0
+        self._blank = True
+
+    @property
+    def replaced(self) -> int:
+        """How many bytes were no text so far: NULs, and what was not valid UTF-16."""
+        return self._nul + (self._decode.replaced if self._decode else 0)
+
+    def notes(self) -> list[str]:
+        """Return what was done."""
+        notes = []
+        if self._decode:
+            notes.append(f"converted from {self._decode.encoding.upper()}")
+            if self._decode.replaced:
+                notes.append(_replaced(self._decode.replaced, self._decode.encoding.upper()))
+        if self._marked:
+            notes.append("byte order mark removed")
+        if self._nul:
+            notes.append(f"{self._nul} NUL byte{'s' if self._nul > 1 else ''} removed")
+        return notes
+
+    def feed(self, chunk: bytes, *, last: bool = False) -> bytes:
+        """Return the text that is sure so far."""
+        if self._start is not None:
+            chunk = self._start + chunk
+            if len(chunk) < 2 and not last:
+                self._start = chunk
+                return b""
+            self._start = None
+            if encoding := _UTF16.get(chunk[:2]):
+                self._decode = _Utf16(encoding)
+                chunk = chunk[2:]
+        if self._decode:
+            chunk = self._decode.feed(chunk, last=last)
+        if self._lead is not None:
+            chunk = self._lead + chunk
+            if len(chunk) < len(_UTF8) and not last:
+                self._lead = chunk
+                return b""
+            self._lead = None
+            if chunk.startswith(_UTF8):
+                self._marked = True
+                chunk = chunk[len(_UTF8) :]
+        if len(self._first) < _SAMPLE:
+            self._first += chunk[: _SAMPLE - len(self._first)]
+        if b"\0" in chunk:
+            self._nul += chunk.count(b"\0")
+            chunk = chunk.replace(b"\0", b"")
+        if self._blank and chunk and not chunk.isspace():
+            self._blank = False
+        if self._sample is not None:
+            chunk = self._sample + chunk
+            if len(chunk) < _SAMPLE and not last:
+                self._sample = chunk
+                return b""
+            self._sample = None
+            self._judge(chunk[:_SAMPLE])
+        return chunk
+
+    def end(self) -> bytes:
+        """Return the rest of the text."""
+        rest = self.feed(b"", last=True)
+        if self._nul and self._blank:
+            raise SourceError(f"{self._name}: binary data, not a log")
+        return rest
+
+    def _judge(self, sample: bytes) -> None:
+        runs = sum(1 for part in self._first.split(b"\0") if part)
+        controls = sum(sample.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
+        if controls + max(runs - 1, 0) > _BINARY_SHARE * len(sample):
+            raise SourceError(f"{self._name}: binary data, not a log")
+
+
+class _Utf16:
+    """UTF-16 to UTF-8, piece by piece."""
+
+    def __init__(self, encoding: str) -> None:
+        self.encoding = encoding
+        decoder = codecs.getincrementaldecoder(encoding)
+        self._replacing, self._ignoring = decoder("replace"), decoder("ignore")
+        self._fed = self._good = 0
+        #: bytes that were not valid, once all have been fed
+        self.replaced = 0
+
+    def feed(self, chunk: bytes, *, last: bool) -> bytes:
+        self._fed += len(chunk)
+        self._good += len(self._ignoring.decode(chunk, last).encode(self.encoding))
+        if last:
+            self.replaced = self._fed - self._good
+        return self._replacing.decode(chunk, last).encode()
+
+
+class _Lines:
+    """Gathers text to pieces of whole lines, of about the size asked for.
+
+    Of a line beyond the longest that is kept only the head is; its number stays.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._enough = max(size // 2, 1)
+        self._step = min(size, _LONGEST)
+        self._parts: list[bytes] = []
+        self._held = 0  # bytes in the parts
+        self._open = 0  # bytes of the last line, which has no end yet
+        self._skipping = False
+        #: whether the text so far ends where a line does
+        self.ended = True
+        #: lines that were longer than what is kept of one, and the bytes left out of them
+        self.cut = 0
+        self.left_out = 0
+
+    def feed(self, text: bytes) -> Iterator[bytes]:
+        """Yield the whole lines that are enough for a piece."""
+        if text:
+            self.ended = text.endswith(b"\n")
+        if len(text) <= self._step:
+            yield from self._take(text)
+            return
+        for start in range(0, len(text), self._step):
+            yield from self._take(text[start : start + self._step])
+
+    def rest(self) -> bytes:
+        """Return the lines that are left."""
+        rest, self._parts, self._held, self._open = b"".join(self._parts), [], 0, 0
+        return rest
+
+    def _take(self, text: bytes) -> Iterator[bytes]:
+        # no longer than the longest line, so only a line that began before can be too long
+        end = text.find(b"\n")
+        stop = end if end >= 0 else len(text)
+        if not self._skipping and self._open + stop > _LONGEST:
+            room = _LONGEST - self._open
+            held = b"".join([*self._parts, text[:room]])
+            kept = _whole_characters(held)
+            self._parts, self._held, self._open = [kept], len(kept), _LONGEST
+            self.cut += 1
+            self.left_out += len(held) - len(kept)
+            self._skipping = True
+            text, stop = text[room:], stop - room
+        if self._skipping:
+            self.left_out += stop
+            text = text[stop:]
+            self._skipping = not text
+        if not text:
+            return
+        whole = text.rfind(b"\n") + 1
+        if whole and self._held + whole >= self._enough:
+            yield text if not self._parts and whole == len(text) else b"".join([*self._parts, text[:whole]])
+            text = text[whole:]
+            self._parts, self._held, self._open = [text] if text else [], len(text), len(text)
+            return
+        self._parts.append(text)
+        self._held += len(text)
+        self._open = len(text) - whole if whole else self._open + len(text)
+
+
+def _whole_characters(raw: bytes) -> bytes:
+    """Return the bytes without a UTF-8 character that is cut at their end."""
+    for back in range(1, min(4, len(raw) + 1)):
+        code = raw[-back]
+        if code >= 0xC0:
+            needed = 2 if code < 0xE0 else 3 if code < 0xF0 else 4
+            return raw[:-back] if needed > back else raw
+        if code < 0x80:
+            break
+    return raw
 
 
 def _replaced(count: int, encoding: str) -> str:
@@ -143,95 +526,11 @@ def _replaced(count: int, encoding: str) -> str:
     return f"{count} bytes were not valid {encoding} and were replaced"
 
 
-def _lines(raw: bytes) -> pl.DataFrame:
+def _frame(raw: bytes) -> pl.DataFrame:
+    """Return the lines of bytes that are valid UTF-8; polars raises ComputeError for others."""
     if not raw:
         return pl.DataFrame(schema={"text": pl.String})
     if raw.startswith(_COMPRESSED):
         # text that polars would take for compressed data: hide it behind a line end
         return pl.read_lines(b"\n" + raw, name="text")[1:]
     return pl.read_lines(raw, name="text")
-
-
-def _bytes(name: str) -> bytes:
-    if name == "-":
-        if sys.stdin is None:
-            raise SourceError("-: standard input is closed")
-        return sys.stdin.buffer.read()
-    path = Path(name)
-    try:
-        if path.is_dir():
-            raise SourceError(f"{name}: is a folder; name the logs in it, e.g. {name.rstrip('/')}/*.log")
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise SourceError(f"{name}: no such file") from None
-    except PermissionError:
-        raise SourceError(f"{name}: no permission to read it") from None
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _decompressed(name: str, raw: bytes) -> tuple[bytes, list[str]]:
-    """Return the text of gzip data (whatever the file is called), and any other data as it is."""
-    if not raw.startswith(_GZIP_MAGIC):
-        return raw, []
-    out = bytearray()
-    position, whole = 0, True
-    while whole and raw[position:].strip(b"\0"):  # a member after the other; zeros may fill up the end
-        unpack = zlib.decompressobj(wbits=31)
-        while whole and not unpack.eof:
-            chunk, before = raw[position : position + _CHUNK], unpack.copy()
-            position += len(chunk)
-            try:
-                out += unpack.decompress(chunk)
-            except zlib.error:
-                out += _up_to_damage(before, chunk)
-                whole = False
-            else:
-                whole = bool(chunk)
-        position -= len(unpack.unused_data)
-    if whole:
-        return bytes(out), []
-    if not out:
-        raise SourceError(f"{name}: damaged gzip data")
-    return bytes(out), [f"the gzip data is damaged or cut; read the first {len(out)} bytes of text"]
-
-
-def _up_to_damage(unpack: zlib._Decompress, chunk: bytes) -> bytes:
-    """Return what can be unpacked of a chunk: zlib gives nothing of a call that fails."""
-    out = bytearray()
-    with contextlib.suppress(zlib.error):
-        for code in chunk:
-            out += unpack.decompress(bytes([code]))
-    return bytes(out)
-
-
-def _as_text(name: str, raw: bytes) -> tuple[bytes, int, list[str]]:
-    """Return text without byte order mark or NULs, how many bytes were replaced, and notes.
-
-    A log that was truncated under an open writer begins with a run of NULs, so NULs alone do not make a file
-    binary: what stands beside them decides.
-    """
-    notes: list[str] = []
-    replaced = 0
-    for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
-        if raw.startswith(mark):
-            notes.append(f"converted from {encoding.upper()}")
-            raw = raw[2:]
-            replaced = len(raw) - len(raw.decode(encoding, errors="ignore").encode(encoding))
-            raw = raw.decode(encoding, errors="replace").encode()
-            if replaced:
-                notes.append(_replaced(replaced, encoding.upper()))
-            break
-    if raw.startswith(b"\xef\xbb\xbf"):
-        raw = raw[3:]
-        notes.append("byte order mark removed")
-    nul = raw.count(b"\0")
-    runs = sum(1 for part in raw[:_SAMPLE].split(b"\0") if part) if nul else 0
-    if nul:
-        raw = raw.replace(b"\0", b"")
-        notes.append(f"{nul} NUL byte{'s' if nul > 1 else ''} removed")
-    sample = raw[:_SAMPLE]
-    controls = sum(sample.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
-    if controls + max(runs - 1, 0) > _BINARY_SHARE * len(sample) or (nul and not raw.strip()):
-        raise SourceError(f"{name}: binary data, not a log")
-    return raw, replaced + nul, notes
