@@ -1,6 +1,6 @@
 """Measure what a file, a launch and a rule cost: many small logs, many launches, twice the rules.
 
-    files      5,000 files of 200 lines in one call of `diagnose`: four kinds in turn, each file of its own seed
+    files      5,000 files of 200 lines in one call, four kinds in turn, each file of its own seed
                  head      the start of a server, cut off before it is ready
                  served    the whole start and some serving
                  middle    serving, without the start
@@ -42,12 +42,12 @@ Result = dict[str, float]
 #: How a scheduler that runs out of memory ends.
 END = """\
 [{time} TP{rank}] Scheduler hit an exception: Traceback (most recent call last):
-  File "/sgl-workspace/sglang/python/sglang/srt/managers/scheduler.py", line 3{rank}12, in run_scheduler_process
+  File "/opt/sglang/python/sglang/srt/managers/scheduler.py", line 3{rank}12, in run_scheduler_process
     scheduler.event_loop_overlap()
-  File "/sgl-workspace/sglang/python/sglang/srt/layers/logits_processor.py", line 8{rank}4, in _get_logits
+  File "/opt/sglang/python/sglang/srt/layers/logits_processor.py", line 8{rank}4, in _get_logits
     logits = torch.matmul(hidden_states, lm_head.weight.T)
-torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.{rank}3 GiB. GPU {rank} has a total capacity of \
-139.81 GiB of which 812.{rank}5 MiB is free. Process {pid} has 138.{rank}7 GiB memory in use.
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.{rank}3 GiB. GPU {rank} has a total capacity \
+of 139.81 GiB of which 812.{rank}5 MiB is free. Process {pid} has 138.{rank}7 GiB memory in use.
 
 [{time}] Received sigquit from a child process. It usually means the child failed.
 """

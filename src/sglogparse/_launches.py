@@ -90,10 +90,11 @@ _QUOTING = ("message", "python_runtime", "python_warning", "json_text")
 
 @dataclass(frozen=True)
 class Whole:
-    """The lines that were split into launches: what each launch is asked is looked for in all of them at once."""
+    """The lines that were split into launches: what each is asked is looked for in all of them at once."""
 
     lines: pl.DataFrame
     records: pl.DataFrame
+    frames: Frames
     #: the first row of each launch, and behind the last one
     rows: list[int]
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -105,9 +106,13 @@ class Whole:
         numbers = pl.select(pl.int_range(len(sizes), dtype=pl.UInt32).repeat_by(sizes).explode())
         return numbers.to_series().alias("launch")
 
+    def rows_of(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the rows of the lines of a frame, which are in their order."""
+        return _keys(self.lines).search_sorted(_keys(frame)).cast(pl.UInt32).alias("row")
+
 
 class throughout:
-    """Makes a function work once on the lines of all launches, and each launch have its own rows of the result.
+    """Makes a function work once on the lines of all launches, and each launch have its own rows of it.
 
     The function returns a frame with the column `row`, the row in `lines`, in its order.
     """
@@ -517,7 +522,7 @@ def _split(log: Log | Part) -> list[Launch]:
         for part, (begin, end) in zip(parts, pairwise(cuts), strict=True):
             if begin < end:
                 part[name] = begin, end
-    whole, nothing = Whole(log.lines, log.records, rows), dict[str, pl.DataFrame]()
+    whole, nothing = Whole(log.lines, log.records, log.frames, rows), dict[str, pl.DataFrame]()
     launches: list[Launch] = []
     for number, (file, _) in enumerate(edges):
         frames = log.frames.cut(parts[number]) if len(edges) > 1 else log.frames
@@ -691,8 +696,11 @@ def _cuts(frame: pl.DataFrame, keys: pl.Series) -> list[int]:
     """Return the rows at which a frame, which is in the order of its lines, is cut at the keys."""
     if frame.is_empty():
         return [0] * len(keys)
-    own = frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
-    return own.search_sorted(keys, side="left").to_list()
+    return _keys(frame).search_sorted(keys, side="left").to_list()
+
+
+def _keys(frame: pl.DataFrame) -> pl.Series:
+    return frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
 
 
 def _launch(path: str, whole: Whole, number: int, frames: LaunchFrames) -> Launch:
