@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sglogparse._launches import NODE_ARGS, once, rank_key, rank_spread
+from sglogparse._launches import NODE_ARGS, once, rank_key, rank_spread, stamps
 from sglogparse._report import ClockOffset
 from sglogparse._vitals import span
 
@@ -110,7 +110,8 @@ def role_of(launch: Launch) -> str | None:
         ("prefill_batch", "inflight_req", "prefill"),
         ("decode_batch", "prealloc_req", "decode"),
     ):
-        if not launch.frames[kind][column].head(1000).drop_nulls().is_empty():
+        told = launch.frames[kind][column].head(1000)
+        if told.null_count() < len(told):
             return role
     if launch.ranks or set(launch.reached) - {"warm-up"}:
         return None
@@ -130,16 +131,8 @@ def _same_args(one: Launch, two: Launch) -> bool:
 
 
 def _near(one: Launch, two: Launch) -> bool:
-    first, second = _stamps(one), _stamps(two)
-    return first is None or second is None or abs(first[0] - second[0]) <= _MOST_APART
-
-
-@once
-def _stamps(launch: Launch) -> tuple[dt.datetime, dt.datetime] | None:
-    """Return the first and the last stamp of a launch, by time; None without stamps."""
-    times = launch.lines.select(pl.col("time").min().alias("first"), pl.col("time").max().alias("last"))
-    first, last = times.row(0)
-    return None if first is None else (first, last)
+    first, second = stamps(one), stamps(two)
+    return first is None or second is None or abs(first.first - second.first) <= _MOST_APART
 
 
 def _disjoint(one: Launch, two: Launch) -> bool:
@@ -154,10 +147,10 @@ def _tags(rank: str) -> tuple[str, ...]:
 
 def _overlap(one: Launch, two: Launch) -> bool:
     """Tell whether two launches ran at one time, by their stamps or by lines that must be simultaneous."""
-    first, second = _stamps(one), _stamps(two)
+    first, second = stamps(one), stamps(two)
     if first is None or second is None:
         return False
-    if first[0] <= second[1] and second[0] <= first[1]:
+    if first.first <= second.last and second.first <= first.last:
         return True
     return clock_offset(one, two).seconds is not None
 

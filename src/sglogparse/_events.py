@@ -33,6 +33,9 @@ _MOST_SHAPES = 64
 #: What the lines of a block are.
 BLOCKS = ("traceback", "thread_dump", "native_stack", "device_assert", "compiler_output", "continuation")
 
+#: Name under which the frames of a log that is not kept whole hold the sizes of its groups of lines.
+COUNTS = "counts"
+
 DTYPES: dict[FieldType, pl.DataType] = {
     "int": pl.Int64(),
     "float": pl.Float64(),

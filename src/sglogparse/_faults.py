@@ -18,13 +18,13 @@ from sglogparse._bare import HEAD, message_heads
 from sglogparse._echoes import Role, role_of, role_of_stack
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
-from sglogparse._launches import PHASES, first_line, once
+from sglogparse._launches import PHASES, between, first_line, once, throughout
 from sglogparse._router import router_starts, router_stops
 from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
 from sglogparse.causes import cause_of
 
 if TYPE_CHECKING:
-    from sglogparse._launches import Launch
+    from sglogparse._launches import Launch, Whole
 
 
 #: Records by which SGLang names an exception before it raises it: they speak when the exception is cut off.
@@ -150,14 +150,19 @@ def faults(launch: Launch) -> list[Fault]:
     """
     served, batch = last_served(launch), _last_batch(launch)
     frame = launch.frames["traceback"]
-    reports = [launch.frames["exception_report"], launch.frames["warmup_failed"]]
-    report = pl.concat(reports, how="diagonal").sort("line")
-    reported = frame["line"].is_in(report["line"].to_list())
-    blocks = frame.with_columns(reported.alias("reported")).filter(reported | (frame["line"] > batch))
+    report: dict[int, tuple[str | None, str | None]] = {}
+    for kind in ("exception_report", "warmup_failed"):
+        own = launch.frames[kind]
+        names = own["process_name"].to_list() if "process_name" in own.columns else [None] * own.height
+        report |= dict(zip(own["line"], zip(own["rank"], names, strict=True), strict=True))
+    lines = frame["line"].to_list()
+    blocks = (
+        frame[[row for row, line in enumerate(lines) if line in report or line > batch]] if lines else frame
+    )
     found = [
-        _of_block(launch, row)
+        _of_block(launch, row | {"reported": row["line"] in report})
         for row in blocks.iter_rows(named=True)
-        if row["reported"]
+        if row["line"] in report
         or (
             (row["line"] > served or _in_a_rank(row))
             and _is_server_fault(launch, row, served)
@@ -165,10 +170,9 @@ def faults(launch: Launch) -> list[Fault]:
             and _QUOTED not in launch.evidence(row["line"]).message
         )
     ]
-    alone = report.filter(~report["line"].is_in(frame["line"].to_list())).select(
-        "line", "rank", "process_name"
-    )
-    found += [replace(_of_line(launch, line, rank), process=name) for line, rank, name in alone.iter_rows()]
+    for line in sorted(report.keys() - set(lines)):
+        rank, name = report[line]
+        found.append(replace(_of_line(launch, line, rank), process=name))
     found += [_of_line(launch, line, None, *texts) for line, texts in _fatal_lines(launch)]
     if found and not any(one.role is Role.ROOT and one.exceptions for one in found):
         found += [replace(one, phase="graph capture") for one in _named_ahead(launch)]
@@ -182,6 +186,8 @@ def _in_order(launch: Launch, found: list[Fault]) -> list[Fault]:
 
     A line without a stamp has that of the line above it.
     """
+    if not found:
+        return []
     stamps = launch.lines["time"].forward_fill()
     times = [stamps[launch.row(one.line)] for one in found]
     if None in times:
@@ -224,7 +230,7 @@ def _origin_line(launch: Launch, row: dict[str, Any], line: int) -> int | None:
     chain = row["exceptions"]
     if len(chain) < 2 or row["ambiguous"] or not _CAPTURE_FAILED.search(chain[-1]):
         return None
-    body = launch.records.filter(pl.col("line").is_between(row["line"], line))
+    body = between(launch.records, row["line"], line)
     first = chain[0].partition("\n")[0]
     return first_line(body.filter(pl.col("message").str.starts_with(first)))
 
@@ -236,7 +242,7 @@ def _reason_line(launch: Launch, line: int) -> int:
     """
     if not launch.evidence(line).message.rstrip().endswith(("Error:", "Exception:")):
         return line
-    below = launch.records.filter(pl.col("line").is_between(line, line + _REASON, closed="right"))
+    below = between(launch.records, line + 1, line + _REASON)
     for number, text, headed in below.select("line", "message", "headed").iter_rows():
         if headed:
             break
@@ -247,7 +253,7 @@ def _reason_line(launch: Launch, line: int) -> int:
 
 def _first_call(launch: Launch, row: dict[str, Any], function: str | None) -> int | None:
     """Return the first line of a block that stands for a function."""
-    body = launch.records.filter(pl.col("line").is_between(row["line"], row["last_line"]))
+    body = between(launch.records, row["line"], row["last_line"])
     return first_line(body.filter(pl.col("message").str.ends_with(f", in {function}")))
 
 
@@ -273,12 +279,17 @@ def _bar_before(launch: Launch, line: int) -> str | None:
 
 def _named_ahead(launch: Launch) -> Iterator[Fault]:
     """Yield what SGLang said of an exception before it raised it, behind the last batch."""
-    free = _free(launch).filter(pl.col("line") > _last_batch(launch))
-    text = pl.col("message").str.extract(_AHEAD)
-    said = free.with_columns(said=text).filter(pl.col("said").is_not_null())
-    for line, rank, text_ in said.select("line", "rank", "said").iter_rows():
-        named = f"AttributeError: {text_}" if " object has no attribute " in text_ else text_
+    said = _ahead(launch).filter(pl.col("line") > _last_batch(launch))
+    for line, rank, text in said.select("line", "rank", "said").iter_rows():
+        named = f"AttributeError: {text}" if " object has no attribute " in text else text
         yield _of_line(launch, line, rank, named)
+
+
+@throughout
+def _ahead(whole: Whole) -> pl.DataFrame:
+    """Return the lines by which SGLang names an exception before it raises it, with what they say."""
+    said = pl.col("message").str.extract(_AHEAD).alias("said")
+    return _free.of(whole).with_columns(said).drop_nulls("said")
 
 
 def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
@@ -286,13 +297,13 @@ def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
 
     Only a batch shows that the ranks live on: the HTTP process answers for some time after a rank has died.
     """
-    free = _free(launch).filter(pl.col("line") > _last_batch(launch))
+    fatal = _fatal(launch)
+    if fatal.is_empty():
+        return
     # NCCL can be told to stamp its records, and tries again before it gives up
-    nccl = pl.col("message").str.contains("NCCL WARN", literal=True)
-    some = pl.when(nccl).then(pl.col("line") > last_progress(launch)).otherwise(~pl.col("headed"))
-    fatal = free.filter(some).filter(pl.col("message").str.contains(FATAL))
-    kinds = pl.col("message").str.extract(f"({FATAL})").alias("kind")
-    firsts = fatal.with_columns(kinds).unique("kind", keep="first", maintain_order=True)
+    some = pl.when("nccl").then(pl.col("line") > last_progress(launch)).otherwise(~pl.col("headed"))
+    fatal = fatal.filter(some & (pl.col("line") > _last_batch(launch)))
+    firsts = fatal.unique("kind", keep="first", maintain_order=True)
     told = 0
     for line, message in firsts.select("line", "message").iter_rows():
         if line == told:
@@ -308,6 +319,16 @@ def _fatal_lines(launch: Launch) -> Iterator[tuple[int, list[str]]]:
         elif texts[0].endswith(":") and follows:
             texts, told = [f"{texts[0]} {follows}"], line + 1
         yield line, texts
+
+
+@throughout
+def _fatal(whole: Whole) -> pl.DataFrame:
+    """Return the lines by which native code may end, which of their words say so, and whether NCCL does."""
+    message = pl.col("message")
+    fatal = _free.of(whole).filter(message.str.contains(FATAL))
+    return fatal.with_columns(
+        kind=message.str.extract(f"({FATAL})"), nccl=message.str.contains("NCCL WARN", literal=True)
+    )
 
 
 def _in_teardown(fault: Fault) -> Fault:
@@ -356,21 +377,28 @@ def begins(launch: Launch) -> int | None:
     Messages and prints of SGLang, those of NCCL and of kernel libraries, bars of loading and capturing, and
     what a router says as it starts.
     """
-    kind = launch.lines["kind"].cast(pl.String)
     foreign = launch.frames["foreign"]
     bars = foreign.filter((pl.col("family") == "progress_bar") & pl.col("message").str.contains(_START_BARS))
+    lines = [first_line(_begun(launch)), first_line(bars), router_starts(launch)]
+    return min((line for line in lines if line is not None), default=None)
+
+
+@throughout
+def _begun(whole: Whole) -> pl.DataFrame:
+    """Return the lines of libraries of a start, and those that say something of it."""
+    kind = whole.lines["kind"].cast(pl.String)
     # a sentence says something of a start when a release begins a message like it
     text = pl.col("message").str.replace(_LIKE_SGLANG, "")
-    plain = launch.records.filter(pl.lit((kind == "message") | kind.is_null()))
     ranked = pl.col("text").str.contains(_RANKED)
-    own = plain.filter(text.str.head(HEAD).is_in(message_heads().implode()) | (~pl.col("headed") & ranked))
-    lines = [
-        first_line(launch.lines.filter(pl.lit(kind.is_in(_START_FAMILIES)))),
-        first_line(bars),
-        first_line(own),
-        router_starts(launch),
-    ]
-    return min((line for line in lines if line is not None), default=None)
+    plain = pl.col("plain") & (
+        text.str.head(HEAD).is_in(message_heads().implode()) | (~pl.col("headed") & ranked)
+    )
+    some = (kind == "message") | kind.is_null() | kind.is_in(_START_FAMILIES)
+    rows = some.fill_null(False).arg_true()
+    lines = whole.records.select("line", "text", "message", "headed")[rows].with_columns(
+        rows.alias("row"), ~kind.gather(rows).is_in(_START_FAMILIES).fill_null(False).alias("plain")
+    )
+    return lines.filter(~pl.col("plain") | plain).select("row", "line")
 
 
 @once
@@ -392,8 +420,9 @@ def _last_line(frame: pl.DataFrame) -> int:
 @once
 def last_progress(launch: Launch) -> int:
     """Return the last line of a start-up event or of work; 0 when there is none."""
-    lines = (_last_line(launch.frames[kind]) for _, kinds in PHASES for kind in kinds)
-    return max(last_served(launch), *lines)
+    present = launch.frames.present
+    lines = [_last_line(present[kind]) for _, kinds in PHASES for kind in kinds if kind in present]
+    return max([last_served(launch), *lines])
 
 
 def _in_a_rank(row: dict[str, Any]) -> bool:
@@ -452,17 +481,31 @@ def trouble(launch: Launch, *, grave: bool) -> list[int]:
     With `grave`, only words that mean the end of a process; else any word of failure that is not known as
     harmless.
     """
-    message = pl.col("message")
-    words = message.str.contains(GRAVE)
     if not grave:
-        words = message.str.contains(FAILURE) & ~message.str.contains(HARMLESS)
-        found = _free(launch).filter(words)
-        kinds = launch.lines["kind"].gather([launch.row(line) for line in found["line"]])
-        return found.filter(~kinds.is_in(_OTHER_PROGRAMS).fill_null(False))["line"].to_list()
+        return _failing(launch)["line"].to_list()
     # an exception that no rule takes for a fault is still one
-    raised = launch.records.filter(_is_stack(launch.lines["kind"])).filter(words)["line"]
-    lines = {*_free(launch).filter(words)["line"], *raised, *_bare_ends(launch), *_refused(launch)}
+    lines = {*_grave(launch)["line"], *_bare_ends(launch), *_refused(launch)}
     return sorted(lines)
+
+
+@throughout
+def _failing(whole: Whole) -> pl.DataFrame:
+    """Return the lines with words of failure, but for harmless ones and those of other programs."""
+    message = pl.col("message")
+    words = message.str.contains(FAILURE) & ~message.str.contains(HARMLESS)
+    found = _free.of(whole).filter(words)
+    kinds = whole.lines["kind"].gather(found["row"])
+    return found.filter(~kinds.is_in(_OTHER_PROGRAMS).fill_null(False)).select("row", "line")
+
+
+@throughout
+def _grave(whole: Whole) -> pl.DataFrame:
+    """Return the lines, of stacks too, with words that mean the end of a process."""
+    rows = _is_stack(whole).fill_null(False).arg_true()
+    stacks = whole.records.select("line", "message")[rows].with_columns(rows.alias("row"))
+    parts = [_free.of(whole).select("line", "message", "row"), stacks]
+    found = [part.filter(pl.col("message").str.contains(GRAVE)) for part in parts]
+    return pl.concat(found).sort("row").select("row", "line")
 
 
 @once
@@ -472,6 +515,8 @@ def _bare_ends(launch: Launch) -> list[int]:
     Nothing tells whose they are, and nothing shows that the server lives on.
     """
     served = last_served(launch)
+    if launch.frames["traceback"].is_empty():
+        return []
     alone = (pl.col("line") > served) & pl.col("exception").is_not_null() & (pl.col("stack").list.len() == 0)
     asked = stopped_at(launch)
     if not served or asked is not None:
@@ -485,6 +530,8 @@ def _bare_ends(launch: Launch) -> list[int]:
 def _refused(launch: Launch) -> list[int]:
     """Return the requests that failed in the server (5xx), when none has succeeded since, or many failed."""
     access = launch.frames["http_access"].filter(pl.col("method") == "POST")
+    if access.is_empty():
+        return []
     good = max(_last_batch(launch), _last_line(access.filter(pl.col("status") < 300)))
     failed = access.filter(pl.col("status") >= 500)["line"]
     posts = pl.col("method") == "POST"
@@ -496,18 +543,19 @@ def _refused(launch: Launch) -> list[int]:
     return since if len(since) >= _MANY_REFUSED else []
 
 
-def _is_stack(kind: pl.Series) -> pl.Expr:
+def _is_stack(whole: Whole) -> pl.Series:
     """Tell which lines are a traceback's, or those of a stack that faulthandler dumps."""
-    return pl.lit(kind == "traceback") | (
-        pl.lit(kind == "thread_dump") & pl.col("message").str.contains(_DUMP)
-    )
+    kind = whole.lines["kind"]
+    rows = (kind == "thread_dump").fill_null(False).arg_true()
+    dumped = rows.filter(whole.records["message"].gather(rows).str.contains(_DUMP))
+    return (kind == "traceback").scatter(dumped, True)
 
 
-@once
-def _free(launch: Launch) -> pl.DataFrame:
+@throughout
+def _free(whole: Whole) -> pl.DataFrame:
     """Return the lines that no event and no stack takes, and the events that only report a failure."""
-    kind = launch.lines["kind"]
+    kind = whole.lines["kind"]
     free = kind.is_null() | kind.is_in(["message", *BLOCKS, *_REPORTS, *family_names()])
-    return launch.records.filter(pl.lit(free) & ~_is_stack(kind).fill_null(False)).select(
-        "line", "rank", "message", "headed"
-    )
+    rows = (free & ~_is_stack(whole).fill_null(False)).arg_true()
+    lines = whole.records.select("line", "rank", "message", "headed")[rows]
+    return lines.with_columns(rows.alias("row"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from sglogparse._launches import Launch, once, rank_spread
+from sglogparse._launches import Launch, Whole, between, once, rank_spread, throughout
 from sglogparse._phases import seconds
 from sglogparse._serving import number, statuses
 from sglogparse._vitals import span
@@ -33,7 +33,7 @@ _LIBC = re.compile(r"^(?:libc|ld-linux|libpthread)")
 
 def last_state(launch: Launch, line: int) -> str | None:
     """Return what the last batch before a line says: how long before, running, queued, usage."""
-    batches = statuses(launch).filter(pl.col("line") < line)
+    batches = between(statuses(launch), 0, line - 1)
     if batches.is_empty():
         return None
     last = batches.row(-1, named=True)
@@ -71,7 +71,7 @@ _NEAR = 20
 
 def stuck_batch(launch: Launch, line: int) -> str | None:
     """Return the size of the batch that a watchdog printed beside a line, as it was printed."""
-    near = launch.records.filter(pl.col("line").is_between(line - _NEAR, line + _NEAR))
+    near = between(launch.records, line - _NEAR, line + _NEAR)
     sizes = near["message"].str.extract(_BATCH).drop_nulls()
     return None if sizes.is_empty() else f"batch_size()={sizes[0]}"
 
@@ -88,12 +88,13 @@ class Stack:
 @once
 def stacks(launch: Launch) -> list[Stack]:
     """Return the main threads that py-spy has dumped, in the order of the lines."""
-    dumped = launch.lines["kind"].is_in(["thread_dump", "py_spy"]).fill_null(False)
-    rows = launch.records.filter(pl.lit(dumped)).select("line", "message")
+    rows = _dumped(launch)
+    if rows.is_empty():
+        return []
     found: list[Stack] = []
     native: dict[int, str] = {}
     main = False
-    for line, text in rows.iter_rows():
+    for line, text in rows.select("line", "message").iter_rows():
         if match := _PROCESS.match(text):
             found.append(Stack(line, match[2], None))
             main = False
@@ -108,6 +109,12 @@ def stacks(launch: Launch) -> list[Stack]:
             elif not _LIBC.match(match["place"]):
                 native.setdefault(found[-1].line, told)
     return [Stack(one.line, one.process, one.place or native.get(one.line)) for one in found]
+
+
+@throughout
+def _dumped(whole: Whole) -> pl.DataFrame:
+    rows = whole.lines["kind"].is_in(["thread_dump", "py_spy"]).fill_null(False).arg_true()
+    return whole.records.select("line", "message")[rows].with_columns(rows.alias("row"))
 
 
 def stuck(launch: Launch) -> str | None:
@@ -134,6 +141,7 @@ class Collective:
 
 
 _CAUGHT = "Watchdog caught collective operation timeout"
+_ENQUEUED = "last enqueued"
 _WORK = re.compile(
     r"SeqNum=([0-9]{1,18}), OpType=([A-Za-z_]+)(?:, NumelIn=([0-9]{1,18}))?(?:, NumelOut=[0-9]+)?"
     r"(?:, Timeout\(ms\)=([0-9]{1,18}))?\)(?: ran for ([0-9]{1,18}) milliseconds)?"
@@ -147,11 +155,11 @@ _QUEUED = re.compile(
 @once
 def collectives(launch: Launch) -> list[Collective]:
     """Return the collectives that timed out, one a rank, in the order of the lines."""
-    rows = launch.records.filter(pl.col("message").str.contains(_CAUGHT, literal=True)).select(
-        "line", "message"
-    )
     found: dict[str | None, Collective] = {}
-    for line, text in rows.iter_rows():
+    rows = _watched(launch)
+    if rows.is_empty():
+        return []
+    for line, text in rows.filter("caught").select("line", "message").iter_rows():
         work = _WORK.search(text)
         if work is None and line < launch.last_line:  # a terminal has broken the line
             work = _WORK.search(text + launch.evidence(line + 1).message)
@@ -162,12 +170,21 @@ def collectives(launch: Launch) -> list[Collective]:
     return list(found.values())
 
 
+@throughout
+def _watched(whole: Whole) -> pl.DataFrame:
+    """Return what NCCL's watchdog says: that it caught a timeout, or how far a rank had come."""
+    words = pl.col("message").str.contains_any([_CAUGHT, _ENQUEUED])
+    caught = pl.col("message").str.contains(_CAUGHT, literal=True)
+    found = whole.records.select("line", "message").with_row_index("row").filter(words)
+    return found.with_columns(caught=caught)
+
+
 @once
 def queued(launch: Launch) -> dict[str | None, tuple[int, int]]:
     """Return, by rank, the last collective that it had enqueued and the last that it had done."""
-    some = pl.col("message").str.contains("last enqueued", literal=True)
+    some = pl.col("message").str.contains(_ENQUEUED, literal=True)
     out: dict[str | None, tuple[int, int]] = {}
-    for text in launch.records.filter(some)["message"]:
+    for text in _watched(launch).filter(some)["message"]:
         if match := _QUEUED.search(text):
             out.setdefault(_rank_of(text), (int(match[1]), int(match[2])))
     return out

@@ -14,18 +14,20 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import polars as pl
 
 from sglogparse._compiler import compiled_plan
-from sglogparse._events import printed
+from sglogparse._events import COUNTS, printed
 from sglogparse._grammar import rule_names
+from sglogparse._nothing import LaunchFrames, Nothing
 from sglogparse._report import Evidence
 
 if TYPE_CHECKING:
@@ -87,17 +89,87 @@ _QUOTING = ("message", "python_runtime", "python_warning", "json_text")
 
 
 @dataclass(frozen=True)
+class Whole:
+    """The lines that were split into launches: what each is asked is looked for in all of them at once."""
+
+    lines: pl.DataFrame
+    records: pl.DataFrame
+    frames: Frames
+    #: the first row of each launch, and behind the last one
+    rows: list[int]
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def launch(self) -> pl.Series:
+        """Return the number of the launch of each row."""
+        sizes = pl.Series([end - begin for begin, end in pairwise(self.rows)], dtype=pl.UInt32)
+        numbers = pl.select(pl.int_range(len(sizes), dtype=pl.UInt32).repeat_by(sizes).explode())
+        return numbers.to_series().alias("launch")
+
+    def rows_of(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the rows of the lines of a frame, which are in their order."""
+        return _keys(self.lines).search_sorted(_keys(frame)).cast(pl.UInt32).alias("row")
+
+
+class throughout:
+    """Makes a function work once on the lines of all launches, and each launch have its own rows of it.
+
+    The function returns a frame with the column `row`, the row in `lines`, in its order.
+    """
+
+    def __init__(self, derive: Callable[[Whole], pl.DataFrame]) -> None:
+        self.derive = derive
+        self.key = f"{derive.__module__}.{derive.__qualname__}"
+        self.__doc__ = derive.__doc__
+
+    def _found(self, whole: Whole) -> tuple[pl.DataFrame, list[int], Nothing]:
+        if self.key not in whole.memo:
+            found = self.derive(whole)
+            cuts = found["row"].search_sorted(pl.Series(whole.rows, dtype=pl.UInt32)).to_list()
+            whole.memo[self.key] = found, cuts, Nothing(found.clear())
+        kept: tuple[pl.DataFrame, list[int], Nothing] = whole.memo[self.key]
+        return kept
+
+    def of(self, whole: Whole) -> pl.DataFrame:
+        """Return what is found in the lines of all launches."""
+        return self._found(whole)[0]
+
+    def __call__(self, launch: Launch) -> pl.DataFrame:
+        found, cuts, nothing = self._found(launch.whole)
+        begin, end = cuts[launch.number], cuts[launch.number + 1]
+        return found[begin:end] if begin < end else nothing
+
+
+class each(Generic[_Derived]):
+    """Makes a function work once on the lines of all launches, and each launch have its own value."""
+
+    def __init__(self, derive: Callable[[Whole], Mapping[int, _Derived]]) -> None:
+        self.derive = derive
+        self.key = f"{derive.__module__}.{derive.__qualname__}"
+        self.__doc__ = derive.__doc__
+
+    def __call__(self, launch: Launch) -> _Derived | None:
+        if self.key not in launch.whole.memo:
+            launch.whole.memo[self.key] = self.derive(launch.whole)
+        found: Mapping[int, _Derived] = launch.whole.memo[self.key]
+        return found.get(launch.number)
+
+
+@dataclass(frozen=True)
 class Launch:
     """One start of a server: its lines, frames, arguments and phases."""
 
     path: str
     lines: pl.DataFrame
-    frames: Mapping[str, pl.DataFrame]
+    frames: LaunchFrames
     records: pl.DataFrame
     #: arguments by name; empty when the log has no server_args line
     args: Mapping[str, Any]
     #: the server_args line was cut: an argument that is missing may have been given
     args_cut: bool
+    #: all the launches that were split with this one, and which of them it is
+    whole: Whole = field(repr=False, compare=False)
+    number: int
     #: how many lines each group has, and how many are not kept (_condense); None where all of them are
     counts: pl.DataFrame | None = None
     #: what was derived of the launch once (rules share it), by the function that derives it
@@ -142,11 +214,9 @@ class Launch:
     def evidences(self, lines: Iterable[int]) -> tuple[Evidence, ...]:
         """Return lines as evidence, in order, each once."""
         numbers = sorted(set(lines))
-        rows = self.records.select("rank", "text", "message")[[self.row(line) for line in numbers]]
-        return tuple(
-            Evidence(self.path, line, rank, text, message)
-            for line, (rank, text, message) in zip(numbers, rows.iter_rows(), strict=True)
-        )
+        rows = [self.row(line) for line in numbers]
+        told = [_values(self.records[column], rows) for column in ("rank", "text", "message")]
+        return tuple(Evidence(self.path, *one) for one in zip(numbers, *told, strict=True))
 
     def printed(self, kind: str, lines: Iterable[int]) -> list[dict[str, Any]]:
         """Return the fields of an event's lines digit for digit, with `line` and `rank`.
@@ -158,7 +228,7 @@ class Launch:
         rows = printed(self.records, event, [self.row(line) for line in numbers])
         out = []
         places = [row.pop("row") for row in rows]
-        told = [self.lines[column].gather(places) for column in ("line", "rank")]
+        told = [_values(self.lines[column], places) for column in ("line", "rank")]
         numeric = [name for name, kind in event.fields.items() if kind in ("int", "float")]
         for row, line, rank in zip(rows, *told, strict=True):
             row |= {name: None for name in numeric if row[name] and not _POSSIBLE.fullmatch(row[name])}
@@ -168,15 +238,15 @@ class Launch:
     @cached_property
     def ranks(self) -> tuple[str, ...]:
         """Return the rank tags that speak, in the order of their numbers."""
-        found = self.lines.filter(pl.col("rank").is_not_null()).select("rank").unique()["rank"]
-        return tuple(sorted(found, key=rank_key))
+        return tuple(sorted(_speaking(self)["rank"], key=rank_key))
 
     @cached_property
     def reached(self) -> dict[str, int]:
         """Return the first line of each phase that was reached, in the order of a start."""
         out: dict[str, int] = {}
+        present = self.frames.present
         for phase, kinds in PHASES:
-            lines = [first for kind in kinds if (first := first_line(self.frames[kind])) is not None]
+            lines = [int(present[kind]["line"][0]) for kind in kinds if kind in present]
             if lines:
                 out[phase] = min(lines)
         return out
@@ -185,9 +255,9 @@ class Launch:
     def _firsts(self) -> dict[str, tuple[dict[str | None, int], int]]:
         """Return the first line of each event of a phase, by rank and of all."""
         out = {}
-        for kind in (kind for _, kinds in PHASES for kind in kinds):
-            firsts = dict(self.frames[kind].group_by("rank").agg(pl.col("line").min()).iter_rows())
-            out[kind] = firsts, min(firsts.values(), default=self.last_line + 1)
+        for kind in (kind for _, kinds in PHASES for kind in kinds if kind in self.frames.present):
+            firsts = first_by_rank(self.frames[kind])
+            out[kind] = firsts, min(firsts.values())
         return out
 
     def phase_at(self, line: int, rank: str | None = None) -> str | None:
@@ -196,6 +266,8 @@ class Launch:
         own: str | None = None
         for phase, kinds in PHASES:
             for kind in kinds:
+                if kind not in self._firsts:
+                    continue
                 firsts, earliest = self._firsts[kind]
                 if earliest <= line:
                     best = phase
@@ -206,10 +278,8 @@ class Launch:
     @cached_property
     def duration(self) -> float | None:
         """Return the time from the first to the last stamp, s; None without stamps."""
-        times = self.lines["time"].drop_nulls()
-        if times.is_empty():
-            return None
-        return float((times.max() - times.min()).total_seconds())  # type: ignore[operator,union-attr]
+        times = stamps(self)
+        return None if times is None else (times.last - times.first).total_seconds()
 
     @cached_property
     def serves(self) -> int | None:
@@ -224,21 +294,10 @@ class Launch:
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
         if not line:  # only a server that serves can lose a request, or finish one
             frames += [self.frames[kind] for kind in _REQUESTS]
-        lines = [
-            first
-            for frame in (*frames, answered)
-            if (first := first_line(frame.filter(pl.col("line") > line) if line else frame)) is not None
-        ]
+        lines = [first for frame in (*frames, answered) if (first := first_line(frame, line)) is not None]
         if not lines and not line:
-            return first_line(self._at_work)
+            return first_line(_at_work(self))
         return min(lines, default=None)
-
-    @cached_property
-    def _at_work(self) -> pl.DataFrame:
-        """Return the lines that only a server at work prints, where no event has them."""
-        kind = self.lines["kind"].cast(pl.String)
-        free = self.records.filter(pl.lit(kind.is_null() | kind.is_in(_QUOTING)))
-        return free.filter(pl.col("message").str.contains(_AT_WORK)).select("line")
 
     def dropped(self, where: pl.Expr) -> int:
         """Return how many lines of some groups (COUNT_SCHEMA) were counted only."""
@@ -247,6 +306,39 @@ class Launch:
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""
         return self.args.get(name)
+
+
+@throughout
+def _at_work(whole: Whole) -> pl.DataFrame:
+    """Return the lines that only a server at work prints, where no event has them."""
+    kind = whole.lines["kind"].cast(pl.String)
+    rows = (kind.is_null() | kind.is_in(_QUOTING)).arg_true()
+    free = whole.records.select("line", "message")[rows].with_columns(rows.alias("row"))
+    return free.filter(pl.col("message").str.contains(_AT_WORK)).select("row", "line")
+
+
+@throughout
+def _speaking(whole: Whole) -> pl.DataFrame:
+    """Return the rank tags that speak in each launch, each by its first row."""
+    tags = whole.lines.select("rank").with_columns(whole.launch).with_row_index("row")
+    return tags.drop_nulls("rank").unique(["launch", "rank"], keep="first", maintain_order=True)
+
+
+class Stamps(NamedTuple):
+    """The stamps between which a launch stands, by time, and the first one that it prints."""
+
+    first: dt.datetime
+    last: dt.datetime
+    printed: dt.datetime
+
+
+@each
+def stamps(whole: Whole) -> dict[int, Stamps]:
+    """Return the stamps of each launch that has some."""
+    times = whole.lines.select("time").with_columns(whole.launch).drop_nulls("time")
+    time = pl.col("time")
+    found = times.group_by("launch").agg(time.min().alias("min"), time.max().alias("max"), time.first())
+    return {launch: Stamps(*told) for launch, *told in found.iter_rows()}
 
 
 def serves_again(launch: Launch, line: int) -> bool:
@@ -268,9 +360,41 @@ def once(derive: Callable[[Launch], _Derived]) -> Callable[[Launch], _Derived]:
     return derived
 
 
-def first_line(frame: pl.DataFrame) -> int | None:
-    """Return the line of a frame's first row; None when it has none."""
-    return None if frame.is_empty() else int(frame["line"][0])
+def first_line(frame: pl.DataFrame, behind: int = 0) -> int | None:
+    """Return the line of a frame's first row (in their order, behind a line); None when it has none."""
+    if frame.is_empty():
+        return None
+    lines = frame["line"]
+    place = bisect_right(lines, behind) if behind else 0
+    return int(lines[place]) if place < len(lines) else None
+
+
+def between(frame: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
+    """Return the rows of a frame, which is in the order of its lines, from one line to another one."""
+    if frame.is_empty():
+        return frame
+    lines = frame["line"]
+    return frame[bisect_left(lines, first) : bisect_right(lines, last)]
+
+
+def first_by_rank(frame: pl.DataFrame) -> dict[str | None, int]:
+    """Return the first line of each rank in a frame."""
+    if frame.height > _FEW:
+        return dict(frame.group_by("rank").agg(pl.col("line").min()).iter_rows())
+    found: dict[str | None, int] = {}
+    for rank, line in zip(frame["rank"].to_list(), frame["line"].to_list(), strict=True):
+        found.setdefault(rank, line)
+    return found
+
+
+def _values(column: pl.Series, rows: list[int]) -> list[Any]:
+    """Return the values of some rows."""
+    return [column[row] for row in rows] if len(rows) <= _SOME else column.gather(rows).to_list()
+
+
+#: Rows that Python reads as fast as polars plans a query: of one column, and one value after the other.
+_FEW = 500
+_SOME = 16
 
 
 def rank_key(rank: str) -> tuple[list[int], str]:
@@ -387,56 +511,71 @@ class Part(NamedTuple):
 def _split(log: Log | Part) -> list[Launch]:
     """Split lines into launches: each certain start begins one."""
     firsts = dict(log.lines.group_by("file").agg(pl.col("line").min()).iter_rows())
+    starts = _starts(log.frames, len(log.files))
     edges = [
         (index, max(line, firsts[index]))
         for index in range(len(log.files))
         if index in firsts
-        for line in _starts(index, log.frames)
+        for line in starts[index]
     ]
+    if not edges:
+        return []
     keys = pl.Series([_key(*edge) for edge in edges] + [_key(len(log.files), 1)], dtype=pl.UInt64)
-    if len(edges) == 1:
-        return [_launch(log.files[edges[0][0]].path, log.lines, log.records, log.frames)]
-    cuts = {name: _cuts(frame, keys) for name, frame in log.frames.found.items()}
-    rows = _cuts(log.lines, keys)
+    rows = _cuts(log.lines, keys) if len(edges) > 1 else [0, log.lines.height]
+    parts: list[dict[str, tuple[int, int]]] = [{} for _ in edges]
+    for name, frame in log.frames.found.items():
+        cuts = _cuts(frame, keys) if len(edges) > 1 else [0, frame.height]
+        for part, (begin, end) in zip(parts, pairwise(cuts), strict=True):
+            if begin < end:
+                part[name] = begin, end
+    whole, nothing = Whole(log.lines, log.records, log.frames, rows), dict[str, pl.DataFrame]()
     launches: list[Launch] = []
     for number, (file, _) in enumerate(edges):
-        launch = _launch(
-            log.files[file].path,
-            log.lines[rows[number] : rows[number + 1]],
-            log.records[rows[number] : rows[number + 1]],
-            log.frames.cut({name: (cut[number], cut[number + 1]) for name, cut in cuts.items()}),
-        )
+        frames = log.frames.cut(parts[number]) if len(edges) > 1 else log.frames
+        launch = _launch(log.files[file].path, whole, number, LaunchFrames(frames, nothing))
         again = number > 0 and edges[number - 1][0] == file
         launches.append(replace(launch, previous=launches[-1]) if again else launch)
     return launches
 
 
-def _starts(file: int, frames: Mapping[str, pl.DataFrame]) -> list[int]:
-    """Return the lines at which the launches of a file begin: the first line, then each certain new start."""
-    own = {
-        name: frame.select(column for column in _COLUMNS if column in frame.columns).filter(
-            pl.col("file") == file
-        )
-        for name in _TELLING
-        for frame in (frames[name],)
-    }
+def _starts(frames: Frames, files: int) -> list[list[int]]:
+    """Return, for each file, where its launches begin: at the first line, then at each certain new start."""
+    begins = _begins(frames)
+    again = begins.filter("again").partition_by("file", as_dict=True)
+    given = frames["server_args"].group_by("file").len()
+    several = {file for file, number in given.iter_rows() if number > 1}
+    ends: dict[int, int] = {}
+    for kind in _ENDS:
+        if frames[kind].height:
+            for file, line in frames[kind].group_by("file").agg(pl.col("line").min()).iter_rows():
+                ends[file] = min(line, ends.get(file, line))
+    first = dict(frames["server_args"].group_by("file").agg(pl.col("line").min()).iter_rows())
+    out = []
+    for file in range(files):
+        # the lines above the first arguments may be those of an older server, whose beginning is cut off
+        starts = [1, first[file]] if ends.get(file, 0) < first.get(file, 0) and file in ends else [1]
+        if file in several or (file,) in again:
+            own = _own(frames, file)
+            _more_starts(own, starts, again.get((file,), begins.clear()), begins.filter(file=file))
+        out.append(starts)
+    return out
+
+
+def _more_starts(
+    own: Mapping[str, pl.DataFrame], starts: list[int], again: pl.DataFrame, begins: pl.DataFrame
+) -> None:
+    """Add the lines of a file at which another launch begins."""
     given = _given(own)
-    starts = [1]
-    first = min(given, default=1)
-    # the lines above the first arguments may be those of an older server, whose beginning is cut off
-    if _between(own, _ENDS, 0, first):
-        starts.append(first)
     for (before, one), (line, two) in pairwise(given.items()):
         if not _same_start(own, one, two, before, line):
             starts.append(line)
-    for line, before in _restarts(own):
+    for line, before in _restarts(own, again, begins):
         place = bisect_right(starts, line) - 1
         begun = starts[place]
         # of two servers that start at once in one file, what the first one says is no news of the second
         alone = place == 0 or _between(own, (*_ENDS, "traceback"), starts[place - 1], begun)
         if begun <= before and alone:
             insort(starts, line)
-    return starts
 
 
 #: Events by which a rank begins, by which a server shows that its start is over, and by which a process ends.
@@ -447,7 +586,16 @@ _ENDS = (*_DEATHS, *_BATCHES, "ready", "sigterm")
 _TELLING = frozenset(
     {*_BEGINS, *_ENDS, "dist_init_end", "load_weight_end", "server_args", "server_arg", "traceback"}
 )
-_COLUMNS = ("file", "line", "rank", "avail_mem", "name", "value", "process_name")
+
+
+def _own(frames: Frames, file: int) -> dict[str, pl.DataFrame]:
+    """Return the rows of a file of the frames that tell where launches begin."""
+    own = {}
+    for name in _TELLING:
+        frame = frames[name]
+        begin, end = frame["file"].cast(pl.UInt32).search_sorted(pl.Series([file, file + 1], dtype=pl.UInt32))
+        own[name] = frame[begin:end]
+    return own
 
 
 def _given(own: Mapping[str, pl.DataFrame]) -> dict[int, dict[str, str]]:
@@ -459,8 +607,8 @@ def _given(own: Mapping[str, pl.DataFrame]) -> dict[int, dict[str, str]]:
 
 
 def _between(own: Mapping[str, pl.DataFrame], kinds: Iterable[str], after: int, before: int) -> bool:
-    within = pl.col("line").is_between(after, before, closed="none")
-    return any(not own[kind].filter(within).is_empty() for kind in kinds)
+    firsts = (first_line(own[kind], after) for kind in kinds)
+    return any(first is not None and first < before for first in firsts)
 
 
 def _same_start(
@@ -483,48 +631,62 @@ def _without(args: Mapping[str, str], names: set[str]) -> dict[str, str]:
     return {name: value for name, value in args.items() if name not in names}
 
 
-def _restarts(own: Mapping[str, pl.DataFrame]) -> list[tuple[int, int]]:
+def _begins(frames: Frames) -> pl.DataFrame:
+    """Return where ranks begin, and `again`: whether the rank had begun so before in its file."""
+    columns = ("file", "line", "rank", "avail_mem")
+    begins = pl.concat(
+        [frames[kind].select(*columns, kind=pl.lit(kind)) for kind in _BEGINS]  # in the order of the events
+    ).sort("file", "line")
+    before = pl.col("line").shift().over("file", "rank", "kind").alias("before")
+    dist = pl.col("kind") == _BEGINS[0]
+    joined = pl.when(dist).then(pl.col("line")).forward_fill().over("file", "rank").alias("joined")
+    # where a rank joins the process groups again, that it loads weights again is no news
+    news = dist | (pl.col("joined") < pl.col("before")) | pl.col("joined").is_null()
+    again = pl.col("before").is_not_null() & news
+    return begins.with_columns(before, joined).with_columns(again.fill_null(False).alias("again"))
+
+
+def _restarts(
+    own: Mapping[str, pl.DataFrame], again: pl.DataFrame, begins: pl.DataFrame
+) -> list[tuple[int, int]]:
     """Return where ranks begin anew, as (line of the first one, line at which the rank had begun before).
 
     A rank that had begun begins again behind a line by which it had served, or behind the end of a process. A
     draft worker does so too when another rank has just died, but it finds far less memory free.
     """
-    begins = pl.concat(
-        [own[kind].select("line", "rank", "avail_mem").with_columns(kind=pl.lit(kind)) for kind in _BEGINS]
-    ).sort("line")
-    before = pl.col("line").shift().over("rank", "kind").alias("before")
-    dist = pl.col("kind") == _BEGINS[0]
-    joined = pl.when(dist).then(pl.col("line")).forward_fill().over("rank").alias("joined")
-    again = begins.with_columns(before, joined).drop_nulls("before")
-    # where a rank joins the process groups again, that it loads weights again is no news
-    again = again.filter(dist | (pl.col("joined") < pl.col("before")) | pl.col("joined").is_null())
     if again.is_empty():
         return []
     last = int(begins["line"][-1])
-    batches = pl.concat([own[kind].filter(pl.col("line") < last).select("line", "rank") for kind in _BATCHES])
-    deaths = pl.concat([own[kind].select("line") for kind in _DEATHS])["line"].sort()
+    batches: dict[str | None, list[int]] = defaultdict(list)
+    for kind in _BATCHES:
+        some = between(own[kind], 0, last - 1)
+        for rank, lines in some.group_by("rank").agg("line").iter_rows():
+            batches[rank] = sorted([*batches[rank], *lines])
+    deaths = sorted(line for kind in _DEATHS for line in own[kind]["line"])
+    begun, ready = begins["line"].to_list(), own["ready"]["line"].to_list()
     out: set[tuple[int, int]] = set()
     for row in again.iter_rows(named=True):
-        within = pl.col("line").is_between(row["before"], row["line"], closed="none")
-        mine = batches.filter(within & pl.col("rank").eq_missing(row["rank"]))
-        shown = [
-            *own["ready"].filter(within)["line"],
-            *mine.select(pl.col("line").max()).to_series().drop_nulls(),
-        ]
-        died = deaths.to_frame().filter(within)["line"].to_list()
+        within = row["before"], row["line"]
+        shown = [*_inside(ready, *within), *_inside(batches[row["rank"]], *within)[-1:]]
+        died = _inside(deaths, *within)
         if shown or (died and _is_new(own, row)):
             proof = max([*shown, *died])
-            out.add((int(begins.filter(pl.col("line") > proof)["line"][0]), row["before"]))
+            out.add((begun[bisect_right(begun, proof)], row["before"]))
     return sorted(out)
+
+
+def _inside(lines: list[int], after: int, before: int) -> list[int]:
+    """Return those of some lines, in their order, that stand between two lines."""
+    return lines[bisect_right(lines, after) : bisect_left(lines, before)]
 
 
 def _is_new(own: Mapping[str, pl.DataFrame], again: Mapping[str, Any]) -> bool:
     """Tell whether a rank that begins again after a death is a new process, and not its own draft worker."""
     mine, line = pl.col("rank").eq_missing(again["rank"]), again["line"]
-    if own["load_weight_end"].filter(mine & pl.col("line").is_between(again["before"], line)).is_empty():
+    if between(own["load_weight_end"], again["before"], line).filter(mine).is_empty():
         return True  # no draft worker begins before the weights are there
-    died = mine & (pl.col("process_name") == "Scheduler") & pl.col("line").is_between(again["before"], line)
-    if not own["exception_report"].filter(died).is_empty():
+    died = mine & (pl.col("process_name") == "Scheduler")
+    if not between(own["exception_report"], again["before"], line).filter(died).is_empty():
         return True  # a rank whose own process has ended speaks again
     free = own["load_weight_begin"].filter(mine).drop_nulls("avail_mem")
     first = free.filter(pl.col("line").is_between(again["before"], line, closed="left"))["avail_mem"]
@@ -540,21 +702,34 @@ def _cuts(frame: pl.DataFrame, keys: pl.Series) -> list[int]:
     """Return the rows at which a frame, which is in the order of its lines, is cut at the keys."""
     if frame.is_empty():
         return [0] * len(keys)
-    own = frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
-    return own.search_sorted(keys, side="left").to_list()
+    return _keys(frame).search_sorted(keys, side="left").to_list()
 
 
-def _launch(path: str, lines: pl.DataFrame, records: pl.DataFrame, frames: Frames) -> Launch:
-    reprs = frames["server_args"]["args_repr"]
-    given = frames["server_arg"]
+def _keys(frame: pl.DataFrame) -> pl.Series:
+    return frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
+
+
+def _launch(path: str, whole: Whole, number: int, frames: LaunchFrames) -> Launch:
+    reprs, given = frames["server_args"], frames["server_arg"]
     # of several server_args lines of one start (one a node) the first speaks
-    given = given.filter(pl.col("line") == pl.col("line").min())
+    if given.height and given["line"][0] != given["line"][-1]:
+        given = given.filter(pl.col("line") == pl.col("line").min())
+    begin, end = whole.rows[number], whole.rows[number + 1]
+    names, values = given["name"].to_list(), given["value"].to_list()
     return Launch(
         path=path,
-        lines=lines,
+        lines=whole.lines[begin:end],
         frames=frames,
-        records=records,
-        args={name: json.loads(value) for name, value in given.select("name", "value").iter_rows()},
-        args_cut=not reprs.is_empty() and reprs[0][-1:] not in (")", "}"),
-        counts=frames.found.get("counts"),
+        records=whole.records[begin:end],
+        args={name: _read(value) for name, value in zip(names, values, strict=True)},
+        args_cut=bool(reprs.height) and reprs["args_repr"][0][-1:] not in (")", "}"),
+        whole=whole,
+        number=number,
+        counts=frames.present.get(COUNTS),
     )
+
+
+@lru_cache(maxsize=4096)
+def _read(value: str) -> Any:  # noqa: ANN401 - an argument can be anything
+    """Return an argument's value; most arguments of most launches are the same few."""
+    return json.loads(value)

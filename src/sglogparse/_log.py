@@ -16,7 +16,7 @@ import polars as pl
 from sglogparse._bare import bare_messages
 from sglogparse._blocks import TRACEBACK_DOCS, TRACEBACK_SCHEMA, read_blocks
 from sglogparse._compiler import compiled_plan
-from sglogparse._events import BLOCKS, Frames, event_schemas, read_events
+from sglogparse._events import BLOCKS, COUNTS, Frames, event_schemas, read_events
 from sglogparse._families import FOREIGN_DOCS, foreign_schema, read_families
 from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 #: Lines that are read in one piece: few enough for the caches, enough to pay for the calls.
 PART = 250_000
-
-#: Name under which the frames of a log that is not kept whole hold its counts.
-COUNTS = "counts"
 
 RECORD_DOCS = {
     "file": "index of the file in `Log.files`",

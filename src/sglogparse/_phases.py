@@ -11,6 +11,7 @@ Phases of a rank follow one another: no line is in two of them but the one at wh
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -19,7 +20,7 @@ from sglogparse._faults import stopped_at
 from sglogparse._launches import first_line, once, read_launches
 
 if TYPE_CHECKING:
-    from sglogparse._launches import Launch
+    from sglogparse._launches import Launch, Whole
     from sglogparse._log import Log
 
 #: The phases of a rank's start, in their order; those of a draft worker have "draft " before them.
@@ -101,6 +102,8 @@ _UP = ("Started server process", "Waiting for application startup", "Application
 _DOWN = ("Application shutdown complete", "Finished server process")
 
 _DAY = 86_400.0
+#: Lines among which the first stamp of a launch is looked for one by one.
+_SOON = 20
 
 
 def read_phases(log: Log) -> pl.DataFrame:
@@ -112,22 +115,42 @@ def read_phases(log: Log) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema={"launch": pl.UInt32(), **PHASE_SCHEMA}), *parts])
 
 
-@once
 def seconds(launch: Launch) -> pl.Series:
     """Return the time of each line since the first stamp of the launch, s; null without a stamp.
 
     Where releases print the time of day alone, the day is taken to be the next one when it wraps.
     """
-    lines = launch.lines
-    at = lines["time"].dt.epoch("ms") / 1000
-    if at.null_count() == lines.height:
-        at = _of_clock(lines["clock"])
-    stamped = at.drop_nulls()
-    return (at if stamped.is_empty() else at - stamped[0]).alias("at")
+    whole = launch.whole
+    return all_seconds(whole)[whole.rows[launch.number] : whole.rows[launch.number + 1]]
+
+
+def all_seconds(whole: Whole) -> pl.Series:
+    """Return the time of each line of all launches, each since the first stamp of its own launch, s."""
+    if "seconds" not in whole.memo:
+        whole.memo["seconds"] = _all_seconds(whole)
+    found: pl.Series = whole.memo["seconds"]
+    return found
+
+
+def _all_seconds(whole: Whole) -> pl.Series:
+    at = (whole.lines["time"].dt.epoch("ms") / 1000).alias("at")
+    parts = []
+    for begin, end in pairwise(whole.rows):
+        own = at[begin:end]
+        if own.null_count() == len(own):
+            own = _of_clock(whole.lines["clock"][begin:end]).alias("at")
+        first = 0
+        while first < min(len(own), _SOON) and own[first] is None:
+            first += 1
+        stamped = own[first:] if first < _SOON else own.drop_nulls()
+        parts.append(own if stamped.is_empty() else own - stamped[0])
+    return pl.concat(parts)
 
 
 def _of_clock(clock: pl.Series) -> pl.Series:
     rows = clock.is_not_null().arg_true()
+    if rows.is_empty():
+        return pl.Series("at", [None], dtype=pl.Float64).new_from_index(0, len(clock))
     day = clock.gather(rows).cast(pl.Int64) / 1e9
     step = day.diff().fill_null(0.0)
     wraps = (step < -_DAY / 2).cast(pl.Int64) - (step > _DAY / 2).cast(pl.Int64)

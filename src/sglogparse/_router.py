@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from sglogparse._launches import Launch, first_line, once
+from sglogparse._launches import Launch, Whole, first_line, throughout
 
 #: A router's own words (Rust's tracing; older releases print the same through Python).
 _STARTS = r"(?i:starting router|router mode|initializing (?:router|workers|worker job)|router starting)"
@@ -25,12 +25,13 @@ _UNWELL = (
 _FINE = r"\bstatus_code=2[0-9][0-9]\b"
 
 
-@once
-def router_lines(launch: Launch) -> pl.DataFrame:
+@throughout
+def router_lines(whole: Whole) -> pl.DataFrame:
     """Return the lines of a router: `line`, `message`, and what each tells (columns of booleans)."""
-    own = launch.frames["foreign"].filter(pl.col("family") == "router")
+    own = whole.frames["foreign"].filter(pl.col("family") == "router")
     message = pl.col("message")
     return own.select(
+        whole.rows_of(own),
         "line",
         "message",
         starts=message.str.contains(_STARTS),
@@ -55,10 +56,16 @@ def router_starts(launch: Launch) -> int | None:
 def router_stops(launch: Launch) -> int | None:
     """Return the first line by which a router says that it was asked to stop, and serves nothing since."""
     lines = router_lines(launch)
+    if lines.is_empty():
+        return None
     fine = lines.filter("fine")["line"].max()
     return first_line(lines.filter(pl.col("stops") & (pl.col("line") > (fine or 0))))
 
 
 def router_serves(launch: Launch) -> bool:
     """Tell whether a router takes requests, answered or not."""
-    return router_lines(launch)["message"].str.contains("started processing request|http_request").any()
+    lines = router_lines(launch)
+    return (
+        not lines.is_empty()
+        and lines["message"].str.contains("started processing request|http_request").any()
+    )

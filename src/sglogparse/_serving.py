@@ -9,24 +9,23 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from sglogparse._launches import Launch, once
-from sglogparse._phases import seconds
+from sglogparse._launches import Whole, throughout
+from sglogparse._phases import all_seconds
 
 #: How full the pool is that holds what running requests have. Pools of states and of windows keep what they
 #: can get for the prefix cache: that they are full says nothing.
 _USAGE = ("token_usage", "full_token_usage")
 
 
-@once
-def statuses(launch: Launch) -> pl.DataFrame:
+@throughout
+def statuses(whole: Whole) -> pl.DataFrame:
     """Return one row a batch line, in the order of the lines: its state, its time (s), and its kind.
 
     `usage` is that of the KV pool, from 0 to 1.
     """
-    at = pl.DataFrame({"line": launch.lines["line"], "at": seconds(launch)})
     parts = []
     for kind in ("decode_batch", "prefill_batch"):
-        frame = launch.frames[kind]
+        frame = whole.frames[kind]
         parts.append(
             frame.select(
                 "line",
@@ -39,15 +38,18 @@ def statuses(launch: Launch) -> pl.DataFrame:
                 ),
                 waiting=pl.max_horizontal("inflight_req", "transferring_req").cast(pl.Float64),
                 graphs=pl.col("cuda_graph").cast(pl.String).str.to_lowercase() == "true",
+                row=whole.rows_of(frame),
             )
         )
-    return pl.concat(parts).sort("line").join(at, on="line", how="left", maintain_order="left")
+    found = pl.concat(parts).sort("row")
+    at = all_seconds(whole).gather(found["row"]).alias("at")
+    return found.with_columns(at)
 
 
-@once
-def decodes(launch: Launch) -> pl.DataFrame:
+@throughout
+def decodes(whole: Whole) -> pl.DataFrame:
     """Return the statuses of decode batches."""
-    return statuses(launch).filter("decode")
+    return statuses.of(whole).filter("decode")
 
 
 class Run(NamedTuple):
@@ -64,7 +66,7 @@ class Run(NamedTuple):
 
 def runs(frame: pl.DataFrame, condition: pl.Expr) -> list[Run]:
     """Return the runs of statuses in which a condition holds, the longest first."""
-    if frame.is_empty():
+    if frame.filter(condition).is_empty():
         return []
     held = frame.with_columns(held=condition.fill_null(False)).with_columns(
         run=pl.col("held").rle_id().over("rank", order_by="line")

@@ -17,7 +17,7 @@ from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
 from sglogparse._detail import detail_of
 from sglogparse._faults import begins, last_progress, stopped_at, trouble
-from sglogparse._launches import STANDS, Launch, read_launches
+from sglogparse._launches import STANDS, Launch, Whole, first_line, read_launches, stamps, throughout
 from sglogparse._phases import seconds
 from sglogparse._release import version_window
 from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
@@ -383,16 +383,21 @@ def _honest(
         if shown and count:
             action = action or f"no ready line is in the log: that it serves is shown by line {seen}"
     if outcome is Outcome.STARTING:
-        gone = launch.records.filter(
-            (pl.col("line") > last_progress(launch)) & pl.col("message").str.contains(_GONE)
-        )
-        if not gone.is_empty():
+        gone = first_line(_gone(launch), last_progress(launch))
+        if gone is not None:
             headline = (
                 f"{headline.removesuffix(' and shows no fault')}, and its process is gone (line "
-                f"{gone['line'][0]}); the log does not say why"
+                f"{gone}); the log does not say why"
             )
             action = action or "see `dmesg -T | grep -i oom`, the exit code, and whether somebody stopped it"
     return headline, action
+
+
+@throughout
+def _gone(whole: Whole) -> pl.DataFrame:
+    """Return the lines that show that processes are gone."""
+    said = pl.col("message").str.contains(_GONE)
+    return whole.records.select("line", "message").with_row_index("row").filter(said)
 
 
 def _uncapitalised(text: str) -> str:
@@ -415,6 +420,6 @@ def _limits(launch: Launch, *, alone: bool) -> list[str]:
         out.append(
             f"{launch.path} has {count} only, as a grep leaves them: what came before and after is not known"
         )
-    if not launch.lines.is_empty() and launch.lines["time"].drop_nulls().is_empty():
+    if not launch.lines.is_empty() and stamps(launch) is None:
         out.append("no dated time stamps: durations are not known")
     return out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 
 from sglogparse._budget import pool_size
-from sglogparse._launches import rank_spread
+from sglogparse._launches import rank_spread, stamps
 from sglogparse._report import Severity
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
 
@@ -77,9 +77,8 @@ def _vitals(launch: Launch) -> list[str]:
     decode = launch.frames["decode_batch"]
     if not decode.is_empty():
         speed = cast("float | None", decode["gen_throughput"].median())
-        usage = decode.select(
-            pl.max_horizontal(pl.col("token_usage").max(), pl.col("full_token_usage").max())
-        ).item()
+        usages = [cast("float | None", decode[name].max()) for name in ("token_usage", "full_token_usage")]
+        usage = max((one for one in usages if one is not None), default=None)
         queue = cast("int | None", decode["queue_req"].max())
         own = pl.col("kind") == "decode_batch"
         more = launch.dropped(own)
@@ -105,10 +104,10 @@ def _vitals(launch: Launch) -> list[str]:
 
 
 def _after(launch: Launch, time: dt.datetime | None, what: str) -> str:
-    first = launch.lines["time"].drop_nulls()
-    if time is None or first.is_empty() or time <= first[0]:
+    own = stamps(launch)
+    if time is None or own is None or time <= own.printed:
         return ""
-    return f", {span((time - first[0]).total_seconds())} {what}"
+    return f", {span((time - own.printed).total_seconds())} {what}"
 
 
 def span(seconds: float) -> str:

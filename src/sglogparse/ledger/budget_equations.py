@@ -77,6 +77,8 @@ def refused_fraction(model: Model, launch: Launch, group: Group) -> None:
     total, avail = ("total", group.name), ("avail", group.name)
     names = {rank.name for rank in group.ranks}
     frame = launch.frames["traceback"]
+    if frame.is_empty():
+        return
     own = frame["rank"].is_in([name for name in names if name]) | (frame["rank"].is_null() & (None in names))
     told = frame.filter(frame["exception"].is_not_null() & own.fill_null(None in names))
     refusals = [

@@ -77,7 +77,7 @@ def _begins(rank: Rank) -> bool:
 
 def _taken(model: Model, launch: Launch, group: Group, taken: Variable) -> None:
     """Add what comes off the budget before the KV cache is sized: state pools, a reserve for images."""
-    kept = launch.frames["kv_reserve"].filter(launch.frames["kv_reserve"]["kept_back"].is_not_null())["line"]
+    kept = launch.frames["kv_reserve"].drop_nulls("kept_back")["line"]
     if has_state_pools(launch) or not launch.frames["kv_budget"].is_empty():
         # an Ascend build prints what is left behind them
         states: Variable = ("states", group.name)

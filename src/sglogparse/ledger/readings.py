@@ -141,9 +141,11 @@ def read_ranks(launch: Launch) -> tuple[Rank, ...]:
         frame = launch.frames[kind]
         if frame.is_empty():
             continue
-        whole = {row["line"]: row for row in frame.select("line", "dp", "pp").iter_rows(named=True)}
-        for row in launch.printed(kind, frame["line"]):
-            rows[row["rank"]].append((row["line"], kind, {**row, **whole[row["line"]]}))
+        lines = frame["line"].to_list()
+        groups = dict(zip(lines, zip(frame["dp"].to_list(), frame["pp"].to_list(), strict=True), strict=True))
+        for row in launch.printed(kind, lines):
+            row["dp"], row["pp"] = groups[row["line"]]
+            rows[row["rank"]].append((row["line"], kind, row))
     if None in rows and not _alone(
         launch, len([1 for _, kind, _ in rows[None] if kind == "load_weight_end"])
     ):

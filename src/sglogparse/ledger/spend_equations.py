@@ -262,7 +262,7 @@ def _left_over(launch: Launch, rank: Rank, *, capped: bool) -> tuple[Fraction, F
         if window is None or window[1] >= _DRAFTS_COUNTED:
             most += _size(pool for one in rank.drafts for _, pool in pools_of(one)) or _size(kv) / 4
         reasons.append("the tokens of drafts")
-    reserve = launch.frames["kv_reserve"]["kept_back"].drop_nulls()
+    reserve = launch.frames["kv_reserve"].drop_nulls("kept_back")["kept_back"]
     if len(reserve):
         most += Fraction(str(reserve.max())) + Fraction(1, 100)
         reasons.append("the reserve for images")

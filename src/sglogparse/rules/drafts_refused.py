@@ -35,11 +35,10 @@ def drafts_refused(launch: Launch) -> Iterator[Finding]:
     What to do:
         See that the draft model belongs to this target (--speculative-draft-model-path), or serve without it.
     """
-    if decodes(launch).is_empty():
+    accepts = decodes(launch)["accept_len"]
+    if len(accepts) - accepts.null_count() < _BATCHES:
         return
     frame = decodes(launch).drop_nulls("accept_len")
-    if frame.height < _BATCHES:
-        return
     median = frame["accept_len"].median()
     if not isinstance(median, float) or median >= _NOTHING:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from sglogparse._faults import faults, stopped_at
-from sglogparse._launches import Launch, on_ranks, rank_list, serves_again
+from sglogparse._launches import Launch, Whole, on_ranks, rank_list, serves_again, throughout
 from sglogparse._report import Finding, Severity
 
 #: Event -> what it is called, the cause it names, and what to look at.
@@ -78,10 +78,10 @@ def failure_reported(launch: Launch) -> Iterator[Finding]:
         return
     stop = stopped_at(launch) or launch.last_line + 1
     for kind, (what, cause, fix) in _REPORTS.items():
-        if launch.frames[kind].is_empty() and kind not in _QUOTED:
+        quoted = _quoted(launch).filter(pl.col("kind") == kind)
+        if launch.frames[kind].is_empty() and quoted.is_empty():
             continue
-        frames = [launch.frames[kind].select("line", "rank")]
-        frames += [_quoted(launch, _QUOTED[kind])] if kind in _QUOTED else []
+        frames = [launch.frames[kind].select("line", "rank"), quoted.select("line", "rank")]
         frame = pl.concat(frames).sort("line").filter(pl.col("line") < stop)
         if frame.is_empty():
             continue
@@ -101,6 +101,15 @@ def failure_reported(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def _quoted(launch: Launch, pattern: str) -> pl.DataFrame:
+@throughout
+def _quoted(whole: Whole) -> pl.DataFrame:
     """Return the lines, taken by no event, in which a report stands."""
-    return launch.frames["foreign"].filter(pl.col("message").str.contains(pattern)).select("line", "rank")
+    foreign = whole.frames["foreign"]
+    some = foreign.select("line", "rank", "message").with_columns(whole.rows_of(foreign))
+    parts = [
+        some.filter(pl.col("message").str.contains(pattern)).select(
+            "row", "line", "rank", pl.lit(kind).alias("kind")
+        )
+        for kind, pattern in _QUOTED.items()
+    ]
+    return pl.concat(parts).sort("row")

@@ -38,13 +38,11 @@ def graphs_unused(launch: Launch) -> Iterator[Finding]:
         Batches above the largest captured size: raise --cuda-graph-max-bs. Smaller ones: look for a notice
         that disables graphs (LoRA, a grammar, return_hidden_states).
     """
-    if decodes(launch).is_empty():
+    captured = not launch.frames["graph_capture_end"].is_empty()
+    if launch.argument("disable_cuda_graph") is True or not captured or decodes(launch).is_empty():
         return
     frame = decodes(launch).drop_nulls("graphs")
     off = frame.filter(~pl.col("graphs"))
-    captured = not launch.frames["graph_capture_end"].is_empty()
-    if launch.argument("disable_cuda_graph") is True or not captured:
-        return
     if off.height < max(_BATCHES, _SHARE * frame.height):
         return
     smallest, largest = least(off, "running_req"), most(off, "running_req")

@@ -39,7 +39,7 @@ def kv_pool_pinned(launch: Launch) -> Iterator[Finding]:
         --kv-cache-dtype), or change the split of the pools (--swa-full-tokens-ratio).
     """
     frame = decodes(launch)
-    if frame.is_empty():
+    if (most(frame, "usage") or 0.0) < _FULL:
         return
     full = pl.col("usage") >= _FULL
     queued = full & (pl.col("queue_req") > 0)

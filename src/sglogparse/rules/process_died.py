@@ -10,7 +10,19 @@ import polars as pl
 
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
-from sglogparse._launches import STANDS, Launch, first_line, on_ranks, once, rank_list, rank_spread
+from sglogparse._launches import (
+    STANDS,
+    Launch,
+    Whole,
+    between,
+    first_line,
+    on_ranks,
+    once,
+    rank_list,
+    rank_spread,
+    throughout,
+)
+from sglogparse._nothing import Nothing
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Confidence, Decision
 from sglogparse.causes._evidence import advice, deciding_lines, judged, told_above
@@ -127,11 +139,10 @@ def _proof(launch: Launch, fault: Fault, cause: str) -> list[int]:
 
 def _decided(launch: Launch, fault: Fault) -> Decision:
     """Return the cause of a fault; of one that is cut off, that of what was reported just above it."""
-    if not fault.exceptions:
-        near = pl.col("line").is_between(fault.line - _JUST_ABOVE, fault.line)
-        if not launch.frames["bootstrap_failed"].filter(near).is_empty():
-            reason = "the bootstrap failed just above the exception that is cut off"
-            return Decision("pd.bootstrap", Confidence("likely", reason), None)
+    near = between(launch.frames["bootstrap_failed"], fault.line - _JUST_ABOVE, fault.line)
+    if not fault.exceptions and not near.is_empty():
+        reason = "the bootstrap failed just above the exception that is cut off"
+        return Decision("pd.bootstrap", Confidence("likely", reason), None)
     return judged(launch, fault)
 
 
@@ -189,12 +200,10 @@ def _exits(launch: Launch) -> pl.DataFrame:
     when the start does not go on either.
     """
     frame = launch.frames["process_exit"].select("line", "exit_code", "pid", "process")
-    # the logger of the diffusion server stamps its records in a way of its own
-    said = pl.col("message").str.extract(_EXIT_LINE).cast(pl.Int64, strict=False)
-    other = launch.records.filter(pl.lit(launch.lines["kind"].is_null())).select("line", code=said)
-    known = other.drop_nulls("code").select(
-        "line", pl.col("code").cast(frame["exit_code"].dtype).alias("exit_code")
-    )
+    told = _told(launch)
+    if frame.is_empty() and told.is_empty():
+        return Nothing({"line": frame["line"], "code": frame["exit_code"]})
+    known = told.select("line", pl.col("code").cast(frame["exit_code"].dtype).alias("exit_code"))
     frame = pl.concat([frame, known], how="diagonal").sort("line")
     status = pl.col("pid").is_not_null() & pl.col("process").is_null()
     code = pl.col("exit_code")
@@ -205,6 +214,15 @@ def _exits(launch: Launch) -> pl.DataFrame:
     return frame.filter((pl.col("line") < stop) & (~status | (pl.col("line") > behind))).select(
         "line", pl.when(status).then(decoded).otherwise(code).alias("code")
     )
+
+
+@throughout
+def _told(whole: Whole) -> pl.DataFrame:
+    """Return the exit codes of the diffusion server, whose logger stamps its records in a way of its own."""
+    said = pl.col("message").str.extract(_EXIT_LINE).cast(pl.Int64, strict=False)
+    rows = whole.lines["kind"].is_null().arg_true()
+    other = whole.records.select("line", "message")[rows].with_columns(rows.alias("row"))
+    return other.select("row", "line", code=said).drop_nulls("code")
 
 
 def _signal(launch: Launch) -> tuple[int, int] | None:
@@ -239,7 +257,10 @@ def _signalled(launch: Launch, line: int, code: int) -> Finding:
 def _parent_only(launch: Launch) -> Iterator[Finding]:
     """Yield what the parent says of a child's end, when nothing says why."""
     stop = stopped_at(launch) or launch.last_line + 1
-    exits = _exits(launch).filter(~pl.col("code").is_in(_HARMLESS) | pl.col("code").is_null())
+    exits = _exits(launch)
+    if exits.is_empty() and launch.frames["sigquit"].is_empty():
+        return
+    exits = exits.filter(~pl.col("code").is_in(_HARMLESS) | pl.col("code").is_null())
     quits = launch.frames["sigquit"].filter(pl.col("line") < stop)
     lines = [first for frame in (quits, exits) if (first := first_line(frame)) is not None]
     if not lines:

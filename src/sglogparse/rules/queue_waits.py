@@ -45,6 +45,8 @@ def queue_waits(launch: Launch) -> Iterator[Finding]:
         Raise --max-running-requests when the running ones stay at a limit; else look how long prefills take.
     """
     frame = statuses(launch)
+    if (most(frame, "queue_req") or 0.0) < _QUEUE:
+        return
     waits = (pl.col("queue_req") >= _QUEUE) & (pl.col("queue_req") > pl.col("running_req"))
     found = lasting(frame, runs(frame, waits & (pl.col("usage") < _IDLE)))
     found = [run for run in found if _lasts(frame, run)]

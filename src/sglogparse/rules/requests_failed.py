@@ -11,10 +11,13 @@ from sglogparse._condense import HTTP, in_http
 from sglogparse._faults import faults, stopped_at
 from sglogparse._launches import Launch
 from sglogparse._report import Finding, Severity
+from sglogparse._serving import most
 
 #: So many failures, of all requests or one behind the other, are more than one client's trouble.
 _SHARE = 0.25
 _IN_A_ROW = 3
+#: The least status of a request that failed in the server.
+_FAILED = 500
 #: Where it asks other servers.
 _CLIENT = "aiohttp/|httpx/|uvicorn/protocols/http"
 
@@ -40,12 +43,14 @@ def requests_failed(launch: Launch) -> Iterator[Finding]:
     What to do:
         Read the lines before the first one: an exception in the ASGI application, or an abort.
     """
+    if (most(launch.frames["http_access"], "status") or 0.0) < _FAILED:
+        return
     asked = stopped_at(launch) or launch.last_line + 1
     lost = _refused(launch)
     # that a health check fails while a server starts is no news, unless a server behind it is gone
     counted = pl.lit(True) if lost else pl.col("method") == "POST"
     access = launch.frames["http_access"].filter(counted & (pl.col("line") < asked))
-    failed = access.filter(pl.col("status") >= 500)
+    failed = access.filter(pl.col("status") >= _FAILED)
     if failed.is_empty() or faults(launch):
         return
     last_good = access.filter(pl.col("status") < 300)["line"].max()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from sglogparse._faults import faults
-from sglogparse._launches import Launch, rank_list, rank_spread
+from sglogparse._launches import Launch, Whole, rank_list, rank_spread, throughout
 from sglogparse._report import Finding, Severity
 
 #: Ranks of a server, at the most: a larger number is no number of ranks.
@@ -44,7 +46,7 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
     own = size // count
     first = own * node if isinstance(node, int) else 0
     expected = set(range(first, first + own))
-    speaking = launch.lines.drop_nulls("tp").unique("tp", keep="first", maintain_order=True).sort("tp")
+    speaking = _speaking(launch).sort("tp")
     spoke = set(speaking["tp"]) & expected
     silent = sorted(expected - spoke)
     if not silent or len(spoke) < 2:
@@ -62,3 +64,10 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
         fix=f"get the lines of {rank_spread(names)}; the first fault may be there",
         ranks=rank_list(names),
     )
+
+
+@throughout
+def _speaking(whole: Whole) -> pl.DataFrame:
+    """Return the TP ranks that speak in each launch, each by its first line."""
+    tags = whole.lines.select("line", "tp").with_columns(whole.launch).with_row_index("row")
+    return tags.drop_nulls("tp").unique(["launch", "tp"], keep="first", maintain_order=True)

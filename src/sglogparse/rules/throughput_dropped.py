@@ -41,7 +41,7 @@ def throughput_dropped(launch: Launch) -> Iterator[Finding]:
     What to do:
         Look at what changed at that time; `nvidia-smi -q -d CLOCK,PERFORMANCE` tells whether clocks fell.
     """
-    if decodes(launch).is_empty():
+    if decodes(launch).height < _USUAL + _BATCHES:
         return
     frame = decodes(launch).filter((pl.col("gen_throughput") > 0) & (pl.col("running_req") > 0))
     if frame.height < _USUAL + _BATCHES or frame["at"].null_count() == frame.height:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from sglogparse._faults import faults
-from sglogparse._launches import Launch, once, serves_again
+from sglogparse._launches import Launch, Whole, serves_again, throughout
 from sglogparse._report import Finding, Severity
 
 #: How Mooncake's transfer engine (glog, level E), NIXL and UCX say that a transfer, or what it needs, failed.
@@ -26,15 +26,15 @@ _REASON = re.compile(r"retry_cnt: [0-9]+\): *([a-z][a-z ]+)|(NIXL_ERR_[A-Z_]+)")
 _FAMILIES = ("mooncake", "nixl", "ucx", "rdma")
 
 
-@once
-def _errors(launch: Launch) -> pl.DataFrame:
-    own = launch.frames["foreign"].filter(pl.col("family").cast(pl.String).is_in(_FAMILIES))
-    kinds = launch.lines["kind"]
-    cut = launch.records.filter(pl.lit(kinds.is_null())).select("line", "message")
+@throughout
+def _errors(whole: Whole) -> pl.DataFrame:
+    own = whole.frames["foreign"].filter(pl.col("family").cast(pl.String).is_in(_FAMILIES))
+    own = own.select("line", "message").with_columns(whole.rows_of(own))
+    rows = whole.lines["kind"].is_null().arg_true()
+    cut = whole.records.select("line", "message")[rows].with_columns(rows.alias("row"))
     # the tail of a record of Mooncake, whose beginning a cut has taken
     tail = cut.filter(pl.col("message").str.contains("peer_nic: .* dest_rkey: [0-9]+, retry_cnt: "))
-    found = own.filter(pl.col("message").str.contains(_ERRORS)).select("line", "message")
-    return pl.concat([found, tail]).sort("line")
+    return pl.concat([own.filter(pl.col("message").str.contains(_ERRORS)), tail]).sort("row")
 
 
 def transfer_devices_failed(launch: Launch) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import number, runs, statuses, within
+from sglogparse._serving import most, number, runs, statuses, within
 
 #: The pool is held by them when it is this full.
 _FULL = 0.9
@@ -38,6 +38,8 @@ def transfers_pile_up(launch: Launch) -> Iterator[Finding]:
     What to do:
         Add decode servers, or give the transfer more bandwidth (--disaggregation-ib-device).
     """
+    if (most(statuses(launch), "waiting") or 0.0) < _WAITING:
+        return
     frame = statuses(launch).filter(~pl.col("decode"))
     piled = (pl.col("waiting") >= _WAITING) & (pl.col("usage") >= _FULL) & (pl.col("queue_req") > 0)
     found = [run for run in runs(frame, piled) if run.batches >= _BATCHES]

@@ -10,7 +10,7 @@ import polars as pl
 
 from sglogparse._condense import FAILURE_MARK, GRAVE_MARK
 from sglogparse._faults import faults, last_progress, last_served, trouble
-from sglogparse._launches import Launch, first_line
+from sglogparse._launches import Launch, Whole, first_line, throughout
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Clues, Decision, decide
 from sglogparse.causes._evidence import advice
@@ -92,12 +92,15 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
 
 def _proxied(launch: Launch) -> list[int]:
     """Return the requests of a start that a proxy refused: urllib3 names their whole address to it alone."""
-    if launch.serves is not None:
-        return []
+    return [] if launch.serves is not None else _refused(launch)["line"].to_list()
+
+
+@throughout
+def _refused(whole: Whole) -> pl.DataFrame:
     refused = pl.col("message").str.contains(
         r"\"(?:GET|POST) https?://[^ \"]+ HTTP/[0-9.]+\" [45][0-9][0-9]\b"
     )
-    return launch.records.filter(refused)["line"].to_list()
+    return whole.records.select("line", "message").with_row_index("row").filter(refused)
 
 
 def _named(launch: Launch, lines: list[int]) -> tuple[int, Decision] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, first_line
+from sglogparse._launches import Launch, Whole, first_line, throughout
 from sglogparse._report import Finding, Severity
 
 #: A request to a proxy has the whole address in it; urllib3 prints `proxy "GET http://server/path" 403`.
@@ -37,9 +37,7 @@ def warmup_proxied(launch: Launch) -> Iterator[Finding]:
     What to do:
         Unset http_proxy and https_proxy for the server, or name its address in no_proxy.
     """
-    asked = pl.col("message").str.contains_any(['"GET http', '"POST http'])
-    found = launch.records.filter(asked).select("line", said=pl.col("message").str.extract_groups(_PROXIED))
-    found = found.unnest("said").drop_nulls("code")
+    found = _asked(launch)
     if found.is_empty():
         return
     first = found.row(0, named=True)
@@ -56,3 +54,12 @@ def warmup_proxied(launch: Launch) -> Iterator[Finding]:
         fatal=False,
         weight=1,
     )
+
+
+@throughout
+def _asked(whole: Whole) -> pl.DataFrame:
+    """Return what a proxy answered: its line, its address, that of the request, and the status."""
+    asked = whole.records["message"].str.contains_any(['"GET http', '"POST http']).arg_true()
+    lines = whole.records.select("line", "message")[asked].with_columns(asked.alias("row"))
+    found = lines.select("row", "line", said=pl.col("message").str.extract_groups(_PROXIED))
+    return found.unnest("said").drop_nulls("code")
