@@ -134,12 +134,12 @@ def diagnose(
                 2 the log could not be read, or the call was wrong
                 3 undecided: no such finding, but the log does not show health either
     """
-    from sglogparse._log import read_log
     from sglogparse._report import Severity
     from sglogparse._safe import masked
+    from sglogparse._stream import read_condensed
     from sglogparse.render import FORMATS
 
-    diagnosis = read_log(logs).diagnose()
+    diagnosis = read_condensed(logs).diagnose()
     shown = diagnosis if show_secrets else masked(diagnosis)
     _print(FORMATS[output_format](shown, min(_width(), 100), _colour()))
     code = diagnosis.exit_code(None if fail_on == "never" else Severity(fail_on))

@@ -34,10 +34,10 @@ class Tier(NamedTuple):
 
 #: What is kept: of batches, of answers to requests, of other events, of free text, and of blocks.
 TIERS = {
-    "batch": Tier(512, 200_000),
-    "access": Tier(1_000, 50_000),
-    "event": Tier(1_000, 100_000),
-    "text": Tier(16, 50_000),
+    "batch": Tier(256, 64_000),
+    "access": Tier(500, 10_000),
+    "event": Tier(500, 20_000),
+    "text": Tier(16, 20_000),
     "block": Tier(50, 500),
 }
 _NAMES = list(TIERS)
@@ -56,6 +56,9 @@ BEFORE, BEHIND = 64, 44
 #: Groups of free text of one nature in one file, by how it begins: rare wordings are kept.
 _WORDINGS = 256
 _HEAD = 16
+
+#: Rows that are put by before they are thinned out together.
+FRESH = 250_000
 
 #: One group: whose and what its rows are, and how many there are; `line` is that of its first row.
 COUNT_SCHEMA: dict[str, pl.DataType] = {
@@ -91,72 +94,85 @@ class Kept:
     counts: pl.DataFrame | None
 
 
+@dataclass
+class _Piece:
+    """Neighbouring rows with their places in their groups, and the frames that were read of them."""
+
+    rows: pl.DataFrame
+    frames: dict[str, pl.DataFrame]
+
+
 class Keeper:
-    """Takes a log piece by piece, and keeps as much as the tiers allow."""
+    """Takes a log piece by piece, and keeps as much as the tiers allow.
+
+    A row that is not kept now would not be kept later: groups only grow.
+    """
 
     def __init__(self, most: int, tiers: Mapping[str, Tier] = TIERS) -> None:
         #: rows up to which everything is kept
         self._most = most
         self._tiers = tiers
-        self._rows: list[pl.DataFrame] = []
-        self._frames: dict[str, list[pl.DataFrame]] = {}
+        self._pieces: list[_Piece] = []
         self._groups = pl.DataFrame(schema={"key": pl.UInt64, "tier": pl.UInt8, **COUNT_SCHEMA})
         self._turns = pl.DataFrame(schema={"series": pl.UInt64, "turns": pl.UInt32})
         self._starts: dict[int, int] = {}
-        #: rows that came, those that are held, and those that were after they were thinned out
-        self.seen = self._held = self._low = 0
+        #: rows that came, and those that came since the others were thinned out
+        self.seen = self._fresh = 0
 
     def add(self, log: Log) -> None:
         """Take the next lines."""
         rows = self._placed(log)
         self.seen += rows.height
-        if self._rows:  # what stands before a fault can be in the piece before
-            last = self._rows.pop()
-            self._rows.append(last[:-BEFORE])
-            rows = pl.concat([last[-BEFORE:], rows])
-        self._rows.append(_near(rows))
-        for name, frame in log.frames.found.items():
-            self._frames.setdefault(name, []).append(frame)
-        self._held = sum(part.height for part in self._rows)
-        if self._held > max(self._most, 2 * self._low):
+        piece = _Piece(rows, dict(log.frames.found))
+        if self._pieces:  # what stands before a fault can be in the piece before, and what stands behind it
+            last = self._pieces[-1]
+            ends = last.rows[-BEFORE:]
+            both = _near(pl.concat([ends, rows]))
+            last.rows = pl.concat([last.rows[:-BEFORE], both[: ends.height]])
+            piece.rows = both[ends.height :]
+        else:
+            piece.rows = _near(rows)
+        self._pieces.append(piece)
+        self._fresh += rows.height
+        if self.seen > self._most and self._fresh >= FRESH:
             self._thin_out(sparing=BEFORE)
-            self._low = self._held
 
     def kept(self) -> Kept:
         """Return what is kept; of few rows all are."""
         if self.seen > self._most:
             self._thin_out()
-        rows = pl.concat(self._rows)
-        frames = {name: pl.concat(parts) for name, parts in self._frames.items()}
-        there = rows.filter("one").group_by("key").agg(pl.len().alias("there"))
+        piece = _together(self._pieces)
+        there = piece.rows.filter("one").group_by("key").agg(pl.len().alias("there"))
         counts = self._groups.join(there, on="key", how="left").with_columns(
             dropped=pl.col("total") - pl.col("there").fill_null(0)
         )
         counts = counts.sort("file", "line").select(COUNT_SCHEMA.keys())
-        return Kept(rows.drop(_KEPT), frames, counts if counts["dropped"].sum() else None)
+        return Kept(piece.rows.drop(_KEPT), piece.frames, counts if counts["dropped"].sum() else None)
 
     def _thin_out(self, sparing: int = 0) -> None:
         """Drop what the tiers do not allow; the last rows are spared, as what follows may be near them."""
-        rows = pl.concat(self._rows)
         table = self._groups.select("key", "total", "tier").with_columns(
             ends=pl.col("tier").replace_strict(
                 range(len(_NAMES)), [self._tiers[name].ends for name in _NAMES], return_dtype=pl.UInt32
             ),
             step=pl.col("tier").replace_strict(range(len(_NAMES)), self._steps(), return_dtype=pl.UInt32),
         )
+        piece = _together(self._pieces)
+        rows = piece.rows
         kept = _allowed(rows, table, "key", "at", "turn")
         for near in ("before", "behind"):
-            kept |= _allowed(rows, table, near, f"{near}_at", f"{near}_at")
+            some = rows[near].is_not_null().arg_true()
+            found = _allowed(rows[some], table, near, f"{near}_at", f"{near}_at")
+            kept = kept.scatter(some.filter(found), True)
         if sparing:
             kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
         rows = _compact(rows.filter(kept))
-        self._rows, self._held = [rows], rows.height
         places = rows.select("file", "line")
-        for name, parts in self._frames.items():
-            frame = pl.concat(parts)
-            self._frames[name] = [
-                _compact(frame.join(places, on=["file", "line"], how="semi", maintain_order="left"))
-            ]
+        frames = {
+            name: _compact(frame.join(places, on=["file", "line"], how="semi", maintain_order="left"))
+            for name, frame in piece.frames.items()
+        }
+        self._pieces, self._fresh = [_Piece(rows, frames)], 0
 
     def _steps(self) -> list[int]:
         """Return, by tier, the k of every k-th row that is kept."""
@@ -258,6 +274,16 @@ class Keeper:
         last = pl.DataFrame([files, segment]).group_by("file").agg(pl.col("segment").max())
         self._starts |= dict(last.iter_rows())
         return segment
+
+
+def _together(pieces: list[_Piece]) -> _Piece:
+    if len(pieces) == 1:
+        return pieces[0]
+    names = dict.fromkeys(name for piece in pieces for name in piece.frames)
+    frames = {
+        name: pl.concat([piece.frames[name] for piece in pieces if name in piece.frames]) for name in names
+    }
+    return _Piece(pl.concat([piece.rows for piece in pieces]), frames)
 
 
 def _grouped(log: Log, rows: pl.DataFrame, segments: pl.Series) -> pl.DataFrame:
@@ -397,6 +423,11 @@ def _allowed(rows: pl.DataFrame, table: pl.DataFrame, key: str, at: str, turn: s
 
 def _compact(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a copy: rows that were taken out of a frame keep the texts of all its rows in memory."""
-    buffer = io.BytesIO()
-    frame.write_ipc(buffer)
-    return pl.read_ipc(buffer.getvalue())
+    filled = [one for one in frame if one.null_count() < frame.height]
+    texts = [pl.col(one.name) + "" for one in filled if one.dtype == pl.String]
+    nested = [one for one in filled if one.dtype.is_nested()]
+    if nested:
+        buffer = io.BytesIO()
+        pl.DataFrame(nested).write_ipc(buffer)
+        frame = frame.with_columns(pl.read_ipc(buffer.getvalue()).get_columns())
+    return frame.with_columns(texts) if texts else frame

@@ -237,21 +237,28 @@ def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.Data
     that is given twice.
     """
     sources = open_sources(paths)
-    frames = [pl.DataFrame(schema=_SCHEMA)]
+    frames = [pl.DataFrame(schema=_SCHEMA), *stream(sources)]
+    return [source.summary() for source in sources], pl.concat(frames).rechunk()
+
+
+def stream(sources: Iterable[Source], size: int = _BLOCK) -> Iterator[pl.DataFrame]:
+    """Yield the whole lines of logs, about `size` bytes of text at a time; those of small ones together.
+
+    Raises SourceError as `Source.blocks` does.
+    """
     together: list[tuple[Source, bytes]] = []
-    size = 0
+    held = 0
     for source in sources:
         raw = source._small()
         if raw is not None:
             together.append((source, raw))
-            size += len(raw)
-        if raw is None or size > _TOGETHER:
-            frames += _read_together(together)
-            together, size = [], 0
+            held += len(raw)
+        if raw is None or held > min(size, _TOGETHER):
+            yield from _read_together(together)
+            together, held = [], 0
         if raw is None:
-            frames += source.blocks(_BLOCK)
-    frames += _read_together(together)
-    return [source.summary() for source in sources], pl.concat(frames).rechunk()
+            yield from source.blocks(size)
+    yield from _read_together(together)
 
 
 def _read_together(logs: list[tuple[Source, bytes]]) -> Iterator[pl.DataFrame]:

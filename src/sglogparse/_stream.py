@@ -10,7 +10,7 @@ Up to MOST lines everything is kept; of longer logs what rules look at.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -18,18 +18,26 @@ import polars as pl
 
 from sglogparse._compiler import compiled_plan
 from sglogparse._condense import TIERS, Keeper, Tier
-from sglogparse._log import PART, Log, Read, assembled, joined_reads, read_lines
+from sglogparse._log import Log, Read, assembled, joined_reads, read_lines
+from sglogparse._source import open_sources, stream
 from sglogparse._spans import GO_ON
 from sglogparse._wrappers import SAMPLE, accepted_wrappers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-    from sglogparse._source import SourceFile
+    from sglogparse._source import Source, SourceFile
     from sglogparse._wrappers import Accepted
 
+#: Bytes of text of a block.
+BLOCK = 16 << 20
+#: Is told the sources while they are read.
+Progress = Callable[["Sequence[Source]"], None]
 #: Lines up to which all of them are kept.
 MOST = 500_000
+#: Lines of a piece, at the least.
+PIECE = 100_000
 #: Events without which nothing is known of a cut, one behind the other: lines of a family reach that far.
 _QUIET = 16
 #: Lines that are looked at for a cut, from the last one; lines of one process can stand that far apart.
@@ -43,7 +51,7 @@ _PATIENCE = 4
 class Reader:
     """Reads lines as they come; what has been read is not read again."""
 
-    def __init__(self, *, piece: int = PART, most: int = MOST, tiers: Mapping[str, Tier] = TIERS) -> None:
+    def __init__(self, *, piece: int = PIECE, most: int = MOST, tiers: Mapping[str, Tier] = TIERS) -> None:
         #: lines that are not read yet: what carries them is known when a file has shown enough of them
         self._raw: list[pl.DataFrame] = []
         self._accepted: Accepted = {}
@@ -119,7 +127,28 @@ class Reader:
 _LINES: dict[str, pl.DataType] = {"file": pl.UInt16(), "line": pl.UInt32(), "text": pl.String()}
 
 
-def read_blocks_of_lines(reader: Reader, blocks: Iterable[pl.DataFrame]) -> None:
+def read_condensed(paths: Iterable[str | Path], progress: Progress | None = None) -> Log:
+    """Read logs of any size in bounded memory; of long ones what rules look at is kept.
+
+    Raises SourceError for a path that cannot be read as text. `progress` is told the sources now and then.
+    """
+    sources = open_sources(paths)
+    reader = Reader()
+    feed_all(reader, told(stream(sources, BLOCK), sources, progress))
+    return reader.log([source.summary() for source in sources])
+
+
+def told(
+    blocks: Iterable[pl.DataFrame], sources: Sequence[Source], progress: Progress | None
+) -> Iterator[pl.DataFrame]:
+    """Yield blocks, and tell how far the sources have been read."""
+    for block in blocks:
+        if progress is not None:
+            progress(sources)
+        yield block
+
+
+def feed_all(reader: Reader, blocks: Iterable[pl.DataFrame]) -> None:
     """Feed blocks of lines to a reader, reading some of them side by side."""
     with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
         waiting: deque[Future[Read]] = deque()
@@ -140,7 +169,7 @@ def quiet(read: Read) -> int:
     start = max(0, height - _LOOKED_AT)
     records, kinds = read.records[start:], read.kinds[start:]
     files = records["file"]
-    first_of_last: int = files.search_sorted(files[-1])
+    first_of_last = int(files.search_sorted(files[-1]))  # type: ignore[arg-type, unused-ignore]
     if first_of_last:  # of several files the last one may go on
         return start + first_of_last
     event = kinds.is_not_null() & ~kinds.is_in(_NOT_QUIET).fill_null(False)
