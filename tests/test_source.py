@@ -300,8 +300,8 @@ def test_a_missing_file(tmp_path):
     assert _refused(path) == f"{path}: no such file"
 
 
-def test_a_folder(tmp_path):
-    assert _refused(f"{tmp_path}/") == f"{tmp_path}/: is a folder; name the logs in it, e.g. {tmp_path}/*.log"
+def test_a_folder_without_a_log(tmp_path):
+    assert _refused(f"{tmp_path}/") == f"{tmp_path}/: no log in it"
 
 
 def test_a_file_without_permission(write, monkeypatch):

@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglogparse import SourceError, _source
+from sglogparse import SourceError, _source, _text
 from sglogparse._source import SourceFile, open_sources, read_sources
 
 #: What has gone wrong with logs, in pieces that a cut can go through.
@@ -109,7 +109,7 @@ def test_lines_without_an_end_in_sight_are_cut_alike(path, raw, size, longest):
     path.write_bytes(raw)
     with pytest.MonkeyPatch.context() as patch:
         uncut = _whole(path)
-        patch.setattr(_source, "_LONGEST", longest)
+        patch.setattr(_text, "LONGEST", longest)
         cut = _whole(path)
         assert _same(_in_blocks(path, size), cut)
     if isinstance(uncut, str):
@@ -231,9 +231,9 @@ def test_data_that_ask_for_much_memory_are_refused(path, packed):
 #: Reads in blocks of 1 MiB, and prints the memory that this took beyond that of reading little, MiB.
 MEMORY = """
 import resource, sys
-from sglogparse import _source
+from sglogparse import _text
 from sglogparse._source import open_sources, read_sources
-_source._LONGEST = 4 << 20
+_text.LONGEST = 4 << 20
 read_sources([sys.argv[1]])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 (source,) = open_sources([sys.argv[2]])

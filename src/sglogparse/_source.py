@@ -1,7 +1,7 @@
 r"""From paths to physical lines: every input byte belongs to exactly one line.
 
     path, "-" --> bytes --> unpacked bytes --> text without marks and NULs --> blocks (file, line, text)
-                            (_unpack)          (_Text)                         (_Lines)
+                            (_unpack)          (Text)                         (Lines)
 
 A physical line ends at \n (or at the end of the file); \r\n is one end. What a terminal would have
 overwritten (text before a lone \r, as progress bars leave it) stays in `text`. What had to be replaced is
@@ -11,47 +11,47 @@ to, nor with a line without an end.
 
 from __future__ import annotations
 
-import codecs
+import fnmatch
 import stat
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 import polars as pl
 
+from sglogparse._archives import Found, archive_kind, open_archive
 from sglogparse._errors import SourceError
+from sglogparse._files import File, FileStream, Origin, StandardInput, Stream, unreadable
+from sglogparse._folders import files_in, files_like, is_glob, named_as_archive, named_as_log
+from sglogparse._text import (
+    PIECE,
+    SAMPLE,
+    UTF8,
+    UTF16,
+    Lines,
+    Text,
+    check,
+    frame_of,
+    head_of,
+    most_of_a_line,
+    replacement_note,
+)
 from sglogparse._unpack import Damaged, kind_of, unpack
 
-#: How much of a file is looked at to tell text from binary data, bytes.
-_SAMPLE = 1 << 16
-#: Share of control characters in the sample above which a file is not a log.
-_BINARY_SHARE = 0.05
-_TEXT_CONTROLS = b"\t\n\r\x1b\b\f"
 #: Control sequences (colours, cursor), operating system commands (titles, links), and other escapes.
 ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[@-Z\\^_78=>c])"
-#: First bytes that polars takes for compressed data.
-_COMPRESSED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"(\xb5/\xfd", b"\x1f\x8b")
-#: Byte order marks of UTF-16, with the encoding; of UTF-8.
-_UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-_UTF8 = b"\xef\xbb\xbf"
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\r\b\f")
-#: Enough of a file to tell by its first bytes what it is, bytes.
-_HEAD = 512
-#: How much of a compressed file is read at a time, bytes.
-_PIECE = 1 << 16
 #: Size of the blocks in which whole logs are read: the memory of one serves the next, bytes.
 _BLOCK = 1 << 24
 #: Plain files up to this size are read many in one call of polars, bytes, and what is read at once of them.
 _SMALL = 1 << 20
 _TOGETHER = 1 << 22
-#: What is kept of a line, bytes.
-_LONGEST = 1 << 26
 _MOST_FILES = 65_535
 _MOST_LINES = 2**32 - 1
+#: Files of a folder or an archive that are named, for each reason why they are not read.
+_MOST_NAMED = 3
 _SCHEMA = {"file": pl.UInt16(), "line": pl.UInt32(), "text": pl.String()}
 
 
@@ -71,20 +71,23 @@ class SourceFile:
 class Source:
     """One log, read as a stream of blocks; its text is never whole in memory."""
 
-    def __init__(self, path: str, index: int, size: int | None = None) -> None:
-        self.path = path
+    def __init__(self, origin: Origin, index: int, *, sought: bool, notes: tuple[str, ...] = ()) -> None:
+        self.path = origin.name
         #: on disk, bytes; None where it is not known, as of standard input
-        self.size = size
+        self.size = origin.size
         #: what has been read of it on disk so far, before decompression, bytes
         self.position = 0
+        self._origin = origin
         self._index = index
+        self._sought = sought  # found in a folder, say: it was looked at, and is not refused any more
+        self._notes = notes
         self._restart()
 
     def _restart(self) -> None:
         self.position = self._height = self._bytes = self._invalid = self._coloured = 0
         self._damage: str | None = None
-        self._text = _Text(self.path)
-        self._lines = _Lines(1)
+        self._text = Text(self.path)
+        self._lines = Lines(1)
 
     def blocks(self, size: int) -> Iterator[pl.DataFrame]:
         """Yield whole lines (`file`, `line`, `text`), about `size` bytes of text at a time.
@@ -93,30 +96,31 @@ class Source:
         times the longest line.
         """
         self._restart()
-        self._lines = _Lines(max(size, 1))
+        self._lines = Lines(max(size, 1))
         for chunk in self._chunks(max(size, 1)):
             for raw in self._lines.feed(self._text.feed(chunk)):
                 yield self._block(raw)
         for raw in self._lines.feed(self._text.end()):
             yield self._block(raw)
+        if not self._sought:
+            self._text.refuse_silence()
         if rest := self._lines.rest():
             yield self._block(rest)
 
     def summary(self) -> SourceFile:
         """Return what was read, and what had to be done to read it, once the blocks have been taken."""
         lines = self._lines
-        notes = [self._damage] if self._damage else []
+        notes = [*self._notes, *([self._damage] if self._damage else [])]
         notes += self._text.notes()
         if self._invalid:
-            notes.append(_replaced(self._invalid, "UTF-8"))
+            notes.append(replacement_note(self._invalid, "UTF-8"))
         if self._coloured:
             plural = "s" if self._coloured > 1 else ""
             notes.append(f"terminal control sequences removed from {self._coloured} line{plural}")
         if lines.cut:
             one = "1 line was" if lines.cut == 1 else f"{lines.cut} lines were"
-            notes.append(
-                f"{one} longer than {_LONGEST} bytes; the {lines.left_out} bytes beyond that were left out"
-            )
+            rest = f"the {lines.left_out} bytes beyond that were left out"
+            notes.append(f"{one} longer than {most_of_a_line()} bytes; {rest}")
         if not lines.ended:
             notes.append("the last line has no end: the log was cut, or is still being written")
         return SourceFile(
@@ -125,46 +129,49 @@ class Source:
 
     def _chunks(self, size: int) -> Iterator[bytes]:
         """Yield the bytes of the log after decompression, not more than some MiB at a time."""
+        stream = self._origin.open()
         try:
-            with _open(self.path) as stream:
+            with closing(stream):
                 yield from self._unpacked(stream, size)
         except OSError as error:
-            raise _unreadable(self.path, error) from None
+            raise unreadable(self.path, error) from None
 
-    def _unpacked(self, stream: BinaryIO, size: int) -> Iterator[bytes]:
-        head = _head(stream)
-        kind = kind_of(head)
-        if kind is None and self.size is not None:
-            stream.seek(0)
-            pieces = _pieces_of_lines(stream, size)
-        else:
-            pieces = chain([head], iter(lambda: stream.read(size if kind is None else _PIECE), b""))
-        pieces = self._counted(pieces)
+    def _unpacked(self, stream: Stream, size: int) -> Iterator[bytes]:
+        kind = None
         try:
+            head = head_of(stream.read)
+            kind = kind_of(head)
+            pieces = self._followed(stream, size if kind is None else PIECE, head, plain=kind is None)
             for chunk in pieces if kind is None else unpack(kind, pieces):
                 self._bytes += len(chunk)
                 yield chunk
         except Damaged as damage:
-            if not self._bytes:
+            if not self._bytes and not self._sought:
                 raise SourceError(f"{self.path}: {damage.why or f'damaged {kind} data'}") from None
             what = damage.why or f"the {kind} data is damaged or cut"
             self._damage = f"{what}; read the first {self._bytes} bytes of text"
         except SourceError as error:
             raise SourceError(f"{self.path}: {error}") from None
 
-    def _counted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def _followed(self, stream: Stream, size: int, head: bytes, *, plain: bool) -> Iterator[bytes]:
+        """Yield what a stream gives, and keep `position`."""
+        if plain and isinstance(stream, FileStream) and self.size is not None:
+            stream.rewind()
+            pieces = iter(lambda: stream.lines(size, SAMPLE), b"")
+        else:
+            pieces = chain([head], iter(lambda: stream.read(size), b""))
         for piece in pieces:
-            self.position += len(piece)
+            self.position = stream.position
             yield piece
 
     def _block(self, raw: bytes) -> pl.DataFrame:
         """Return the frame of the next whole lines."""
         try:
-            frame = _frame(raw)
+            frame = frame_of(raw)
         except pl.exceptions.ComputeError:  # what polars raises for invalid UTF-8
             text = raw.decode(errors="replace")
             self._invalid += len(raw) - len(raw.decode(errors="ignore").encode())
-            frame = _frame(text.encode())
+            frame = frame_of(text.encode())
         if b"\x1b" in raw:
             plain = frame.select(pl.col("text").str.replace_all(ANSI, ""))
             self._coloured += int((plain["text"] != frame["text"]).sum())
@@ -184,14 +191,15 @@ class Source:
 
     def _small(self) -> bytes | None:
         """Return all of a small file in which nothing has to be unpacked, replaced or removed; else None."""
-        if self.size is None or self.size > min(_SMALL, _LONGEST):
+        most = min(_SMALL, most_of_a_line())
+        if self.size is None or self.size > most or not isinstance(self._origin, File):
             return None
-        try:
-            with _open(self.path) as stream:
-                raw = stream.read(_SMALL + 1)
-        except OSError:
-            return None  # the reader of blocks says what is wrong
-        if len(raw) > min(_SMALL, _LONGEST) or kind_of(raw) or raw.startswith((*_UTF16, _UTF8)):
+        with closing(self._origin.open()) as stream:
+            try:
+                raw = stream.read(most + 1)
+            except OSError as error:
+                raise unreadable(self.path, error) from None
+        if len(raw) > most or kind_of(raw) or raw.startswith((*UTF16, UTF8)):
             return None
         return raw if len(raw.translate(None, _CONTROLS)) == len(raw) else None
 
@@ -205,28 +213,35 @@ class Source:
 
 
 def open_sources(paths: Iterable[str | Path]) -> list[Source]:
-    """Return the logs that the paths name, in the order given, to be read; "-" is standard input.
+    """Return the logs that the paths name, in the order given, to be read.
 
-    Raises SourceError for a path that is missing, a folder or not permitted, and for a log given twice.
+    "-" is standard input. A folder or a glob stands for its logs, an archive for its members
+    (`logs.tar.gz!node0/server.log`); one member can be named so, too. Of these the files that are named as
+    logs are read, or all text where none is; what is not read is said in the notes of the first of them.
+
+    Raises SourceError for a path that is missing, not permitted or without any log in it, and for a log given
+    twice.
     """
     names = [str(path) for path in paths]
     if not names:
         raise SourceError("no log was given")
-    if len(names) > _MOST_FILES:
-        raise SourceError(f"{len(names)} logs were given; {_MOST_FILES} at most in one call")
+    _not_too_many(len(names))
     if "" in names:
         raise SourceError("a log without a name was given")
     seen: dict[object, str] = {}
     sources: list[Source] = []
     for name in names:
-        size, places = _identity(name)
-        for place in places:
-            if place in seen:
-                first = seen[place]
-                same = isinstance(place, str) or name == first
-                raise SourceError(f"{name}: given twice" if same else f"{name}: is {first}, given twice")
-            seen[place] = name
-        sources.append(Source(name, len(sources), size))
+        found = _found(name, seen)
+        if found is None:
+            sources.append(Source(_file(name, seen), len(sources), sought=False))
+            continue
+        notes = _notes(name, found)
+        if not found.origins:
+            raise SourceError("; ".join([f"{name}: no log in it", *notes]))
+        for origin in found.origins:
+            sources.append(Source(origin, len(sources), sought=True, notes=notes))
+            notes = ()
+        _not_too_many(len(sources))
     return sources
 
 
@@ -265,7 +280,7 @@ def _read_together(logs: list[tuple[Source, bytes]]) -> Iterator[pl.DataFrame]:
     """Yield the lines of small files, read in one go, for each call costs."""
     try:
         ended = (raw if not raw or raw.endswith(b"\n") else raw + b"\n" for _, raw in logs)
-        text = _frame(b"".join(ended))
+        text = frame_of(b"".join(ended))
     except pl.exceptions.ComputeError:  # in one of them something has to be replaced
         for source, _ in logs:
             yield from source.blocks(_BLOCK)
@@ -284,260 +299,130 @@ def _read_together(logs: list[tuple[Source, bytes]]) -> Iterator[pl.DataFrame]:
     )
 
 
-def _identity(name: str) -> tuple[int | None, list[object]]:
-    """Return the size of a file, and by what two names are known to be of one log."""
+def _not_too_many(count: int) -> None:
+    if count > _MOST_FILES:
+        raise SourceError(f"{count} logs were given; {_MOST_FILES} at most in one call")
+
+
+def _found(name: str, seen: dict[object, str]) -> Found | None:
+    """Return the logs that a name stands for, or None for the name of one log."""
     if name == "-":
-        return None, [name]
+        return None
     path = Path(name)
     try:
         status = path.stat()
-    except OSError as error:
-        raise _unreadable(name, error) from None
-    except ValueError as error:
-        raise SourceError(f"{name}: cannot be read: {error}") from None
+    except FileNotFoundError:
+        archive, _, member = name.partition("!")
+        if member and Path(archive).is_file():
+            return _members(archive, member)
+        matches = files_like(name) if is_glob(name) else []
+        if not matches:
+            raise SourceError(f"{name}: no such file") from None
+        return _sifted(matches, seen)
+    except (OSError, ValueError) as error:
+        raise unreadable(name, error) from None
     if stat.S_ISDIR(status.st_mode):
-        raise SourceError(f"{name}: is a folder; name the logs in it, e.g. {name.rstrip('/')}/*.log")
-    places: list[object] = [str(path.absolute())]
+        return _sifted(files_in(name), seen)
     if not stat.S_ISREG(status.st_mode):
-        return None, places
-    return status.st_size, [*places, (status.st_dev, status.st_ino)] if status.st_ino else places
+        return None
+    return _archive(name, File(name, status.st_size), seen)
 
 
-def _unreadable(name: str, error: OSError) -> SourceError:
-    if isinstance(error, FileNotFoundError):
-        return SourceError(f"{name}: no such file")
-    if isinstance(error, PermissionError):
-        return SourceError(f"{name}: no permission to read it")
-    return SourceError(f"{name}: cannot be read: {error.strerror or error}")
+def _archive(name: str, file: File, seen: dict[object, str]) -> Found | None:
+    """Return the logs in an archive, or None for another file."""
+    with closing(file.open()) as stream:
+        try:
+            kind = archive_kind(name, stream.read)
+        except OSError as error:
+            raise unreadable(name, error) from None
+    if kind is None:
+        return None
+    _file(name, seen)
+    return _named(open_archive(name, *kind))
 
 
-def _open(name: str) -> AbstractContextManager[BinaryIO]:
+def _members(archive: str, member: str) -> Found:
+    """Return the members of an archive that a name or a glob means."""
+    path = Path(archive)
+    found = _archive(archive, File(archive, path.stat().st_size), {})
+    origins = found.origins if found else []
+    wanted = [one for one in origins if fnmatch.fnmatchcase(one.name, f"{archive}!{member}")]
+    wanted = [one for one in origins if one.name == f"{archive}!{member}"] or wanted
+    if not wanted:
+        raise SourceError(f"{archive}!{member}: no such log in the archive")
+    return Found(wanted, [], found.remarks if found else [])
+
+
+def _sifted(names: list[str], seen: dict[object, str]) -> Found:
+    """Return what of many files are logs, the archives among them opened."""
+    found = Found()
+    named = {name for name in names if named_as_log(name) or named_as_archive(name) or Path(name).is_dir()}
+    for name in sorted(names, key=lambda name: Path(name).is_symlink()):  # a link to what is read is not
+        try:
+            if named and name not in named:
+                found.skipped.append((name, "not named as a log"))
+            elif inner := _found(name, seen):
+                found.origins += inner.origins
+                found.skipped += [(f"{name}!{member}", reason) for member, reason in inner.skipped]
+                found.remarks += [f"{name}: {remark}" for remark in inner.remarks]
+            else:
+                file = _file(name, seen)
+                if file.size is None:
+                    raise SourceError("no regular file")
+                with closing(file.open()) as stream:
+                    check(name, stream.read)
+                found.origins.append(file)
+        except SourceError as error:
+            found.skipped.append((name, str(error).removeprefix(f"{name}: ")))
+        except OSError as error:
+            found.skipped.append((name, str(unreadable(name, error)).removeprefix(f"{name}: ")))
+    return found
+
+
+def _named(found: Found) -> Found:
+    """Leave out what is not named as a log, unless nothing is."""
+    named = [one for one in found.origins if named_as_log(one.name)]
+    if not named:
+        return found
+    others = [
+        (one.name.partition("!")[2], "not named as a log")
+        for one in found.origins
+        if not named_as_log(one.name)
+    ]
+    return Found(named, [*found.skipped, *others], found.remarks)
+
+
+def _notes(name: str, found: Found) -> tuple[str, ...]:
+    """Return what is said of the files that are not read."""
+    reasons: dict[str, list[str]] = {}
+    for one, reason in found.skipped:
+        reasons.setdefault(reason, []).append(one)
+    said = []
+    for reason, names in reasons.items():
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        said.append(f"{', '.join(names[:_MOST_NAMED])}{more} ({reason})")
+    skipped = [f"not read of {name}: {'; '.join(said)}"] if said else []
+    return (*found.remarks, *skipped)
+
+
+def _file(name: str, seen: dict[object, str]) -> Origin:
+    """Return the file of a name; raises SourceError where it has been given before, by whatever name."""
+    size: int | None = None
+    places: list[object] = [name]
     if name != "-":
-        return Path(name).open("rb", buffering=0)
-    if sys.stdin is None:
-        raise SourceError("-: standard input is closed")
-    return nullcontext(sys.stdin.buffer)
-
-
-def _head(stream: BinaryIO) -> bytes:
-    """Return the first bytes, from a pipe too, which gives what it has."""
-    head = b""
-    while len(head) < _HEAD and (more := stream.read(_HEAD - len(head))):
-        head += more
-    return head
-
-
-def _pieces_of_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield a file in pieces that end where a line does if they can: such pieces need not be copied."""
-    at = 0
-    while True:
-        want = size
-        if size > _SAMPLE:
-            stream.seek(at + size - _SAMPLE)
-            if last := stream.read(_SAMPLE).rfind(b"\n") + 1:
-                want += last - _SAMPLE
-            stream.seek(at)
-        piece = stream.read(want)
-        if not piece:
-            return
-        at += len(piece)
-        yield piece
-
-
-class _Text:
-    """Bytes of a log, piece by piece, to text without byte order marks and NULs.
-
-    A log that was truncated under an open writer begins with a run of NULs, so NULs alone do not make a file
-    binary: what stands beside them decides, by the first 64 KiB of it, which are held back until then.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._start: bytes | None = b""  # until it shows whether there is a mark of UTF-16
-        self._decode: _Utf16 | None = None
-        self._lead: bytes | None = b""  # until it shows whether there is a mark of UTF-8
-        self._marked = False
-        self._first = b""  # the sample with its NULs
-        self._sample: bytes | None = b""
-        self._nul = 0
-        self._blank = True
-
-    @property
-    def replaced(self) -> int:
-        """How many bytes were no text so far: NULs, and what was not valid UTF-16."""
-        return self._nul + (self._decode.replaced if self._decode else 0)
-
-    def notes(self) -> list[str]:
-        """Return what was done."""
-        notes = []
-        if self._decode:
-            notes.append(f"converted from {self._decode.encoding.upper()}")
-            if self._decode.replaced:
-                notes.append(_replaced(self._decode.replaced, self._decode.encoding.upper()))
-        if self._marked:
-            notes.append("byte order mark removed")
-        if self._nul:
-            notes.append(f"{self._nul} NUL byte{'s' if self._nul > 1 else ''} removed")
-        return notes
-
-    def feed(self, chunk: bytes, *, last: bool = False) -> bytes:
-        """Return the text that is sure so far."""
-        if self._start is not None:
-            chunk = self._start + chunk
-            if len(chunk) < 2 and not last:
-                self._start = chunk
-                return b""
-            self._start = None
-            if encoding := _UTF16.get(chunk[:2]):
-                self._decode = _Utf16(encoding)
-                chunk = chunk[2:]
-        if self._decode:
-            chunk = self._decode.feed(chunk, last=last)
-        if self._lead is not None:
-            chunk = self._lead + chunk
-            if len(chunk) < len(_UTF8) and not last:
-                self._lead = chunk
-                return b""
-            self._lead = None
-            if chunk.startswith(_UTF8):
-                self._marked = True
-                chunk = chunk[len(_UTF8) :]
-        if len(self._first) < _SAMPLE:
-            self._first += chunk[: _SAMPLE - len(self._first)]
-        if b"\0" in chunk:
-            self._nul += chunk.count(b"\0")
-            chunk = chunk.replace(b"\0", b"")
-        if self._blank and chunk and not chunk.isspace():
-            self._blank = False
-        if self._sample is not None:
-            chunk = self._sample + chunk
-            if len(chunk) < _SAMPLE and not last:
-                self._sample = chunk
-                return b""
-            self._sample = None
-            self._judge(chunk[:_SAMPLE])
-        return chunk
-
-    def end(self) -> bytes:
-        """Return the rest of the text."""
-        rest = self.feed(b"", last=True)
-        if self._nul and self._blank:
-            raise SourceError(f"{self._name}: binary data, not a log")
-        return rest
-
-    def _judge(self, sample: bytes) -> None:
-        runs = sum(1 for part in self._first.split(b"\0") if part)
-        controls = sum(sample.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
-        if controls + max(runs - 1, 0) > _BINARY_SHARE * len(sample):
-            raise SourceError(f"{self._name}: binary data, not a log")
-
-
-class _Utf16:
-    """UTF-16 to UTF-8, piece by piece."""
-
-    def __init__(self, encoding: str) -> None:
-        self.encoding = encoding
-        decoder = codecs.getincrementaldecoder(encoding)
-        self._replacing, self._ignoring = decoder("replace"), decoder("ignore")
-        self._fed = self._good = 0
-        #: bytes that were not valid, once all have been fed
-        self.replaced = 0
-
-    def feed(self, chunk: bytes, *, last: bool) -> bytes:
-        self._fed += len(chunk)
-        self._good += len(self._ignoring.decode(chunk, last).encode(self.encoding))
-        if last:
-            self.replaced = self._fed - self._good
-        return self._replacing.decode(chunk, last).encode()
-
-
-class _Lines:
-    """Gathers text to pieces of whole lines, of about the size asked for.
-
-    Of a line beyond the longest that is kept only the head is; its number stays.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._enough = max(size // 2, 1)
-        self._step = min(size, _LONGEST)
-        self._parts: list[bytes] = []
-        self._held = 0  # bytes in the parts
-        self._open = 0  # bytes of the last line, which has no end yet
-        self._skipping = False
-        #: whether the text so far ends where a line does
-        self.ended = True
-        #: lines that were longer than what is kept of one, and the bytes left out of them
-        self.cut = 0
-        self.left_out = 0
-
-    def feed(self, text: bytes) -> Iterator[bytes]:
-        """Yield the whole lines that are enough for a piece."""
-        if text:
-            self.ended = text.endswith(b"\n")
-        if len(text) <= self._step:
-            yield from self._take(text)
-            return
-        for start in range(0, len(text), self._step):
-            yield from self._take(text[start : start + self._step])
-
-    def rest(self) -> bytes:
-        """Return the lines that are left."""
-        rest, self._parts, self._held, self._open = b"".join(self._parts), [], 0, 0
-        return rest
-
-    def _take(self, text: bytes) -> Iterator[bytes]:
-        # no longer than the longest line, so only a line that began before can be too long
-        end = text.find(b"\n")
-        stop = end if end >= 0 else len(text)
-        if not self._skipping and self._open + stop > _LONGEST:
-            room = _LONGEST - self._open
-            held = b"".join([*self._parts, text[:room]])
-            kept = _whole_characters(held)
-            self._parts, self._held, self._open = [kept], len(kept), _LONGEST
-            self.cut += 1
-            self.left_out += len(held) - len(kept)
-            self._skipping = True
-            text, stop = text[room:], stop - room
-        if self._skipping:
-            self.left_out += stop
-            text = text[stop:]
-            self._skipping = not text
-        if not text:
-            return
-        whole = text.rfind(b"\n") + 1
-        if whole and self._held + whole >= self._enough:
-            yield text if not self._parts and whole == len(text) else b"".join([*self._parts, text[:whole]])
-            text = text[whole:]
-            self._parts, self._held, self._open = [text] if text else [], len(text), len(text)
-            return
-        self._parts.append(text)
-        self._held += len(text)
-        self._open = len(text) - whole if whole else self._open + len(text)
-
-
-def _whole_characters(raw: bytes) -> bytes:
-    """Return the bytes without a UTF-8 character that is cut at their end."""
-    for back in range(1, min(4, len(raw) + 1)):
-        code = raw[-back]
-        if code >= 0xC0:
-            needed = 2 if code < 0xE0 else 3 if code < 0xF0 else 4
-            return raw[:-back] if needed > back else raw
-        if code < 0x80:
-            break
-    return raw
-
-
-def _replaced(count: int, encoding: str) -> str:
-    if count == 1:
-        return f"1 byte was not valid {encoding} and was replaced"
-    return f"{count} bytes were not valid {encoding} and were replaced"
-
-
-def _frame(raw: bytes) -> pl.DataFrame:
-    """Return the lines of bytes that are valid UTF-8; polars raises ComputeError for others."""
-    if not raw:
-        return pl.DataFrame(schema={"text": pl.String})
-    if raw.startswith(_COMPRESSED):
-        # text that polars would take for compressed data: hide it behind a line end
-        return pl.read_lines(b"\n" + raw, name="text")[1:]
-    return pl.read_lines(raw, name="text")
+        path = Path(name)
+        try:
+            status = path.stat()
+        except (OSError, ValueError) as error:
+            raise unreadable(name, error) from None
+        regular = stat.S_ISREG(status.st_mode)
+        size = status.st_size if regular else None
+        places = [str(path.absolute())]
+        if regular and status.st_ino:
+            places.append((status.st_dev, status.st_ino))
+    for place in places:
+        if place in seen:
+            same = isinstance(place, str) or seen[place] == name
+            raise SourceError(f"{name}: given twice" if same else f"{name}: is {seen[place]}, given twice")
+    seen |= dict.fromkeys(places, name)
+    return StandardInput() if name == "-" else File(name, size)
