@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglogparse._server_args import parse_server_args, read_server_args
+from sglogparse._server_args import _parsed as parse_whole
+from sglogparse._server_args import parse_server_args, plain_arguments, read_server_args
 
 WHOLE = (
     "ServerArgs(model_path='/models/a, b', tp_size=8, mem_fraction_static=0.55, api_key=None, "
@@ -153,3 +154,60 @@ def test_the_frame_has_a_row_an_argument_with_its_value_as_json():
     rows = read_server_args(frame).rows()
     assert rows == [(0, 7, "tp_size", "8"), (0, 7, "host", '"é"'), (0, 7, "api_key", "null")]
     assert [json.loads(row[3]) for row in rows] == [8, "é", None]
+
+
+plain = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**20), 10**20),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(codec="ascii"), max_size=8),
+    st.sampled_from(["it's", 'a "b"', "x, y=1)", "None", "inf", "b'", "é"]),
+)
+values = st.recursive(
+    plain,
+    lambda one: st.one_of(
+        st.lists(one, max_size=3),
+        st.lists(one, max_size=3).map(tuple),
+        st.dictionaries(plain, one, max_size=2),
+    ),
+    max_leaves=6,
+)
+names = st.one_of(
+    st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True), st.sampled_from(["inf_a", "nan", "__call__"])
+)
+
+
+def as_read(text):
+    return plain_arguments(text), parse_whole(text)
+
+
+@given(st.lists(st.tuples(names, values), max_size=6), st.booleans(), st.data())
+def test_what_is_read_without_lark_is_what_lark_reads(arguments, as_dict, data):
+    if as_dict:
+        text = "{" + ", ".join(f"{name!r}: {value!r}" for name, value in arguments) + "}"
+    else:
+        text = "ServerArgs(" + ", ".join(f"{name}={value!r}" for name, value in arguments) + ")"
+    quick, slow = as_read(text)
+    assert quick is None or repr(quick) == repr(slow)
+    place = data.draw(st.integers(0, len(text)))
+    broken = text[:place] + data.draw(
+        st.sampled_from(["", " ", ",", "'", '"', ")", "(", "[", "=", "<", ">", "\\\\", "5"])
+    )
+    broken += text[place + data.draw(st.integers(0, 2)) :]
+    quick, slow = as_read(broken)
+    assert quick is None or repr(quick) == repr(slow)
+
+
+def test_arguments_of_a_release_are_read_without_lark():
+    text = (
+        "ServerArgs(model_path='/m', tp_size=8, ratio=0.85, bs=[1, 2], names=['a, b', 'c'], none=None, off=False, "
+        "empty=[], table={}, odd=PhaseConfig(bs=[1, 2], backend=<Backend.FULL: 'full'>), last=-1.5e-05)"
+    )
+    assert plain_arguments(text) == parse_server_args(text).values
+    assert plain_arguments(text)["odd"] == {
+        "__call__": "PhaseConfig",
+        "bs": [1, 2],
+        "backend": "<Backend.FULL: 'full'>",
+    }
+    assert plain_arguments("ServerArgs(model_path='/m', tp_size=8") is None

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -21,7 +22,7 @@ from sglogparse._report import ClockOffset
 from sglogparse._vitals import span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from sglogparse._launches import Launch
 
@@ -59,16 +60,70 @@ def read_groups(launches: Sequence[Launch]) -> list[Group]:
     Of several starts in each file the last ones belong together, then those before them.
     """
     groups: list[tuple[list[int], str | None]] = []
+    index = _Index(launches)
     for number in reversed(range(len(launches))):
-        found = next((one for one in groups if _joins(launches, one, number)), None)
-        if found is None:
+        place = next((one for one in index.near(number) if _joins(launches, groups[one], number)), None)
+        if place is None:
             groups.append(([number], None))
         else:
-            found[0].append(number)
-            groups[groups.index(found)] = (found[0], _kind(launches[found[0][0]], launches[number]))
+            members, _ = groups[place]
+            groups[place] = ([*members, number], _kind(launches[members[0]], launches[number]))
+        index.add(len(groups) - 1 if place is None else place, number)
     return sorted(
         (_group(launches, sorted(members), kind) for members, kind in groups), key=lambda one: one.members
     )
+
+
+class _Index:
+    """Groups by what launches must have in common with them: of thousands of files few are looked at."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = launches
+        #: role and arguments (None: cut, or not in the log) -> rank tags -> groups
+        self._groups: dict[tuple[str | None, Hashable], dict[tuple[str, ...], dict[int, None]]] = {}
+        self._of_role: dict[str | None, set[Hashable]] = {}
+
+    def add(self, group: int, number: int) -> None:
+        """Add a member of a group."""
+        launch = self._launches[number]
+        role, arguments = role_of(launch), _arguments(launch)
+        self._of_role.setdefault(role, set()).add(arguments)
+        known = self._groups.setdefault((role, arguments), {}).setdefault(launch.ranks, {})
+        known[group] = None
+
+    def near(self, number: int) -> list[int]:
+        """Return the groups, in their order, of which a member may belong to a launch."""
+        launch = self._launches[number]
+        role, arguments = role_of(launch), _arguments(launch)
+        if role == "router":
+            return []
+        keys = {arguments, None} if arguments is not None else self._of_role.get(role, set())
+        nodes = launch.argument("nnodes")
+        several = launch.args_cut or (isinstance(nodes, int) and nodes > 1)
+        found: set[int] = set()
+        for key in keys:
+            for ranks, groups in self._groups.get((role, key), {}).items():
+                if several or _disjoint(ranks, launch.ranks):
+                    found |= groups.keys()
+        return sorted(found)
+
+
+@once
+def _arguments(launch: Launch) -> Hashable:
+    """Return what the arguments of launches that belong together have in common; None where they are cut."""
+    if not launch.args or launch.args_cut:
+        return None
+    return frozenset((name, _frozen(value)) for name, value in launch.args.items() if name not in NODE_ARGS)
+
+
+def _frozen(value: Any) -> Hashable:  # noqa: ANN401 - an argument can be anything
+    """Return a value that is equal when arguments are."""
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return frozenset((name, _frozen(one)) for name, one in value.items())
+    known: Hashable = value
+    return known
 
 
 def _joins(launches: Sequence[Launch], group: tuple[list[int], str | None], number: int) -> bool:
@@ -97,7 +152,7 @@ def _kind(one: Launch, two: Launch) -> str | None:
             and ranks[0] != ranks[1]
         ):
             return "nodes"
-    return "ranks" if _disjoint(one, two) and _overlap(one, two) else None
+    return "ranks" if _disjoint(one.ranks, two.ranks) and _overlap(one, two) else None
 
 
 @once
@@ -135,10 +190,11 @@ def _near(one: Launch, two: Launch) -> bool:
     return first is None or second is None or abs(first.first - second.first) <= _MOST_APART
 
 
-def _disjoint(one: Launch, two: Launch) -> bool:
-    """Tell whether two launches have ranks of one kind of tags, and none in common."""
-    kinds = [{_tags(rank) for rank in launch.ranks} for launch in (one, two)]
-    return len(kinds[0]) == 1 and kinds[0] == kinds[1] and not set(one.ranks) & set(two.ranks)
+@lru_cache(maxsize=4096)
+def _disjoint(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
+    """Tell whether the ranks of two launches have one kind of tags, and none in common."""
+    kinds = [{_tags(rank) for rank in ranks} for ranks in (one, two)]
+    return len(kinds[0]) == 1 and kinds[0] == kinds[1] and not set(one) & set(two)
 
 
 def _tags(rank: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from sglogparse._bare import HEAD, message_heads
 from sglogparse._echoes import Role, role_of, role_of_stack
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
-from sglogparse._launches import PHASES, between, first_line, once, throughout
+from sglogparse._launches import PHASES, between, first_line, most, once, throughout
 from sglogparse._router import router_starts, router_stops
 from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
 from sglogparse.causes import cause_of
@@ -404,8 +404,10 @@ def _begun(whole: Whole) -> pl.DataFrame:
 @once
 def last_served(launch: Launch) -> int:
     """Return the last line that shows the server at work; 0 when none does."""
-    answered = launch.frames["http_access"].filter(pl.col("status") < 500)
-    return max(_last_batch(launch), _last_line(answered), _last_line(launch.frames["ready"]))
+    access = launch.frames["http_access"]
+    if not access.is_empty() and (access["status"][-1] or 500) >= 500:
+        access = access.filter(pl.col("status") < 500)
+    return max(_last_batch(launch), _last_line(access), _last_line(launch.frames["ready"]))
 
 
 @once
@@ -529,9 +531,10 @@ def _bare_ends(launch: Launch) -> list[int]:
 @once
 def _refused(launch: Launch) -> list[int]:
     """Return the requests that failed in the server (5xx), when none has succeeded since, or many failed."""
-    access = launch.frames["http_access"].filter(pl.col("method") == "POST")
-    if access.is_empty():
+    access = launch.frames["http_access"]
+    if (most(access, "status") or 0.0) < 500:
         return []
+    access = access.filter(pl.col("method") == "POST")
     good = max(_last_batch(launch), _last_line(access.filter(pl.col("status") < 300)))
     failed = access.filter(pl.col("status") >= 500)["line"]
     posts = pl.col("method") == "POST"

@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, wraps
+from functools import cache, cached_property, lru_cache, wraps
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -31,6 +31,7 @@ from sglogparse._nothing import LaunchFrames, Nothing
 from sglogparse._report import Evidence
 
 if TYPE_CHECKING:
+    from sglogparse._compiler import EventPlan
     from sglogparse._events import Frames
     from sglogparse._log import Log
     from sglogparse._source import SourceFile
@@ -224,7 +225,9 @@ class Launch:
         A number that nothing on a machine can have (nan, inf, 1e308, a thousand digits) is absent.
         """
         numbers = sorted(set(lines))
-        event = next(one for one in compiled_plan().events if one.name == kind)
+        if not numbers:
+            return []
+        event = _event(kind)
         rows = printed(self.records, event, [self.row(line) for line in numbers])
         out = []
         places = [row.pop("row") for row in rows]
@@ -289,8 +292,7 @@ class Launch:
     def serves_after(self, line: int) -> int | None:
         """Return the first line behind a line that shows readiness."""
         # a request that failed within the server was taken by one
-        taken = pl.col("status").is_in([200] if line else [200, 500])
-        answered = self.frames["http_access"].filter((pl.col("method") == "POST") & taken)
+        answered = _answered(self) if line else _taken(self)
         frames = [self.frames[kind] for kind in ("ready", "decode_batch", "prefill_batch", "retraction")]
         if not line:  # only a server that serves can lose a request, or finish one
             frames += [self.frames[kind] for kind in _REQUESTS]
@@ -306,6 +308,21 @@ class Launch:
     def argument(self, name: str) -> Any:  # noqa: ANN401 - an argument can be anything
         """Return an argument, None when the log does not tell."""
         return self.args.get(name)
+
+
+@throughout
+def _taken(whole: Whole) -> pl.DataFrame:
+    """Return the requests that a server has taken: answered, or failed within it."""
+    access = whole.frames["http_access"].filter(
+        (pl.col("method") == "POST") & pl.col("status").is_in([200, 500])
+    )
+    return access.select("line", "status").with_columns(whole.rows_of(access))
+
+
+@throughout
+def _answered(whole: Whole) -> pl.DataFrame:
+    """Return the requests that a server has answered."""
+    return _taken.of(whole).filter(pl.col("status") == 200)
 
 
 @throughout
@@ -377,6 +394,12 @@ def between(frame: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
     return frame[bisect_left(lines, first) : bisect_right(lines, last)]
 
 
+def most(frame: pl.DataFrame, name: str) -> float | None:
+    """Return the largest value of a column; None when it has none."""
+    value = frame[name].cast(pl.Float64).max()
+    return value if isinstance(value, float) else None
+
+
 def first_by_rank(frame: pl.DataFrame) -> dict[str | None, int]:
     """Return the first line of each rank in a frame."""
     if frame.height > _FEW:
@@ -385,6 +408,11 @@ def first_by_rank(frame: pl.DataFrame) -> dict[str | None, int]:
     for rank, line in zip(frame["rank"].to_list(), frame["line"].to_list(), strict=True):
         found.setdefault(rank, line)
     return found
+
+
+@cache
+def _event(kind: str) -> EventPlan:
+    return next(one for one in compiled_plan().events if one.name == kind)
 
 
 def _values(column: pl.Series, rows: list[int]) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 #: Share of the arguments that may differ from a release's for it to be named: builds between two releases.
@@ -36,7 +36,11 @@ def version_window(arguments: Iterable[str], *, cut: bool) -> str | None:
     >>> version_window(["model_path", "tp_size", "context_length"], cut=True)
     '0.1.17..0.5.23'
     """
-    printed = set(arguments)
+    return _window(frozenset(arguments), cut)
+
+
+@lru_cache(maxsize=256)
+def _window(printed: frozenset[str], cut: bool) -> str | None:
     if not printed:
         return None
     distances = [

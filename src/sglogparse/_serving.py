@@ -68,11 +68,11 @@ def runs(frame: pl.DataFrame, condition: pl.Expr) -> list[Run]:
     """Return the runs of statuses in which a condition holds, the longest first."""
     if frame.filter(condition).is_empty():
         return []
-    held = frame.with_columns(held=condition.fill_null(False)).with_columns(
-        run=pl.col("held").rle_id().over("rank", order_by="line")
-    )
     found = (
-        held.filter("held")
+        frame.lazy()
+        .with_columns(held=condition.fill_null(False))
+        .with_columns(run=pl.col("held").rle_id().over("rank", order_by="line"))
+        .filter("held")
         .group_by("rank", "run", maintain_order=True)
         .agg(
             first=pl.col("line").min(),
@@ -82,8 +82,10 @@ def runs(frame: pl.DataFrame, condition: pl.Expr) -> list[Run]:
             span=pl.col("at").max() - pl.col("at").min(),
         )
         .sort("batches", "first", descending=[True, False])
+        .drop("run")
+        .collect()
     )
-    return [Run(*row) for row in found.drop("run").iter_rows()]
+    return [Run(*row) for row in found.iter_rows()]
 
 
 #: An episode matters when it is this long, s, and no small share of the time, or when it is this part of what
@@ -114,12 +116,6 @@ def within(frame: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return the statuses of a run."""
     mine = pl.col("rank").eq_missing(run.rank) & pl.col("line").is_between(run.first, run.last)
     return frame.filter(mine)
-
-
-def most(frame: pl.DataFrame, name: str) -> float | None:
-    """Return the largest value of a column; None when it has none."""
-    value = frame[name].cast(pl.Float64).max()
-    return value if isinstance(value, float) else None
 
 
 def least(frame: pl.DataFrame, name: str) -> float | None:

@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from operator import itemgetter
+from typing import Protocol
 
 from sglogparse._interval import Interval
 
@@ -45,13 +46,9 @@ class Fact:
     text: str
 
 
-class Bound(NamedTuple):
-    """One end of an interval, and the facts (lower bits) and equations (bits above) that it rests on."""
-
-    value: int
-    reason: int
-
-
+#: One end of an interval, and the facts (lower bits) and equations (bits above) that it rests on: a pair,
+#: as thousands are made for a launch.
+Bound = tuple[int, int]
 Narrowed = tuple[Variable, Bound | None, Bound | None]
 
 
@@ -102,44 +99,55 @@ class Linear:
         return tuple(self.terms)
 
     def narrow(self, box: Box) -> list[Narrowed]:
-        """Return the bounds of each term: what the others leave, by its factor."""
-        lows, highs = [], []
+        """Return the bounds of each term that get tighter: what the others leave, by its factor."""
+        lows, highs = box.low, box.high
+        terms: list[tuple[Variable, int, Bound | None, Bound | None, int, int]] = []
+        least = most = self.constant << _BITS
+        open_below = open_above = 0
         for variable, factor in self.terms.items():
-            low, high = box.low.get(variable), box.high.get(variable)
-            if factor < 0:
-                low, high = high, low
-            if factor != 1:
-                low = low and Bound(low.value * factor, low.reason)
-                high = high and Bound(high.value * factor, high.reason)
-            lows.append(low)
-            highs.append(high)
+            low, high = lows.get(variable), highs.get(variable)
+            below, above = (low, high) if factor > 0 else (high, low)
+            low_value = high_value = 0
+            if below is None:
+                open_below += 1
+            else:
+                least += (low_value := below[0] * factor)
+            if above is None:
+                open_above += 1
+            else:
+                most += (high_value := above[0] * factor)
+            terms.append((variable, factor, below, above, low_value, high_value))
         # where two terms are open, nothing follows from this side
-        open_below, open_above = lows.count(None), highs.count(None)
         if open_below > 1 and open_above > 1:
             return []
         out: list[Narrowed] = []
-        for place, (variable, factor) in enumerate(self.terms.items()):
-            least = self._rest(lows, place) if open_below < 2 else None
-            most = self._rest(highs, place) if open_above < 2 else None
-            if factor > 0:
-                low = most and Bound(-most.value // factor, most.reason)
-                high = least and Bound(-(least.value // factor), least.reason)
-            else:
-                low = least and Bound(least.value // -factor, least.reason)
-                high = most and Bound(-(-most.value // -factor), most.reason)
-            out.append((variable, low, high))
+        for place, (variable, factor, below, above, low_value, high_value) in enumerate(terms):
+            low = high = None
+            if open_above == 0 or (open_above == 1 and above is None):
+                value = -(most - high_value) // factor if factor > 0 else -(-(most - high_value) // -factor)
+                # of a bound that is no tighter than the one that stands, nobody asks the reason
+                old = lows.get(variable) if factor > 0 else highs.get(variable)
+                if old is None or (value > old[0] if factor > 0 else value < old[0]):
+                    bound = (value, self._reason([one[3] for one in terms], place))
+                    low, high = (bound, None) if factor > 0 else (None, bound)
+            if open_below == 0 or (open_below == 1 and below is None):
+                value = -((least - low_value) // factor) if factor > 0 else (least - low_value) // -factor
+                old = highs.get(variable) if factor > 0 else lows.get(variable)
+                if old is None or (value < old[0] if factor > 0 else value > old[0]):
+                    bound = (value, self._reason([one[2] for one in terms], place))
+                    low, high = (low, bound) if factor > 0 else (bound, high)
+            if low is not None or high is not None:
+                out.append((variable, low, high))
         return out
 
-    def _rest(self, bounds: Sequence[Bound | None], without: int) -> Bound | None:
-        """Return the constant and all bounds but one, summed; None when one of them is open."""
-        value, reason = self.constant << _BITS, 0
+    @staticmethod
+    def _reason(bounds: Sequence[Bound | None], without: int) -> int:
+        """Return what all bounds but one rest on."""
+        reason = 0
         for place, bound in enumerate(bounds):
-            if place != without:
-                if bound is None:
-                    return None
-                value += bound.value
-                reason |= bound.reason
-        return Bound(value, reason)
+            if place != without and bound is not None:
+                reason |= bound[1]
+        return reason
 
 
 @dataclass(frozen=True)
@@ -162,24 +170,22 @@ class Product:
         result, left, right = box.both(self.result), box.both(self.left), box.both(self.right)
         out: list[Narrowed] = []
         if left and right:
-            ends = [a.value * b.value for a in left for b in right]
+            ends = [a * b for a, _ in left for b, _ in right]
             reason = _reason(left, right)
-            low, high = Bound(min(ends) >> _BITS, reason), Bound(-(-max(ends) >> _BITS), reason)
-            out.append((self.result, low, high))
+            out.append((self.result, (min(ends) >> _BITS, reason), (-(-max(ends) >> _BITS), reason)))
         for factor, other, known in ((self.left, self.right, right), (self.right, self.left, left)):
-            if result and known and known[0].value > 0 and factor != other:
-                quotients = [(a.value << _BITS, b.value) for a in result for b in known]
+            if result and known and known[0][0] > 0 and factor != other:
+                quotients = [(a << _BITS, b) for a, _ in result for b, _ in known]
                 reason = _reason(result, known)
-                low = Bound(min(a // b for a, b in quotients), reason)
-                high = Bound(max(-(-a // b) for a, b in quotients), reason)
-                out.append((factor, low, high))
+                low, high = min(a // b for a, b in quotients), max(-(-a // b) for a, b in quotients)
+                out.append((factor, (low, reason), (high, reason)))
         return out
 
 
 def _reason(*pairs: tuple[Bound, Bound]) -> int:
     reason = 0
-    for low, high in pairs:
-        reason |= low.reason | high.reason
+    for (_, below), (_, above) in pairs:
+        reason |= below | above
     return reason
 
 
@@ -205,10 +211,10 @@ class Least:
         if all(one is not None for one in lows):
             known = [one for one in lows if one is not None]
             reason = 0
-            for one in known:
-                reason |= one.reason
-            low = Bound(min(one.value for one in known), reason)
-        high = min(highs, default=None, key=lambda one: one.value)
+            for _, why in known:
+                reason |= why
+            low = min(value for value, _ in known), reason
+        high = min(highs, default=None, key=itemgetter(0))
         floor = box.low.get(self.result)
         out: list[Narrowed] = [(self.result, low, high)]
         out += [(one, floor, None) for one in self.of]
@@ -250,6 +256,7 @@ class System:
         self._facts = tuple(facts)
         self._equations = tuple(equations)
         self._whole = frozenset(whole)
+        self._given = [_outward(fact.interval) for fact in self._facts]
         self._touching: dict[Variable, list[int]] = {}
         for number, equation in enumerate(self._equations):
             for variable in equation.variables:
@@ -272,36 +279,38 @@ class System:
         both = self._box.both(variable)
         if both is None:
             return None
-        low, high = both
-        interval = Interval(Fraction(low.value, _ONE), Fraction(high.value, _ONE))
-        return Inferred(interval, self._named(low.reason | high.reason))
+        (low, below), (high, above) = both
+        return Inferred(Interval(Fraction(low, _ONE), Fraction(high, _ONE)), self._named(below | above))
 
     def _named(self, mask: int) -> tuple[Fact, ...]:
         return tuple(fact for number, fact in enumerate(self._facts) if mask >> number & 1)
 
     def _propagate(self, kept: int) -> Box:
         box = Box()
+        lows, highs, whole = box.low, box.high, self._whole
         counts: dict[Variable, int] = {}
         todo: deque[int] = deque()
         waiting: set[int] = set()
 
         def take(variable: Variable, low: Bound | None, high: Bound | None, via: int = 0) -> bool:
+            old_low, old_high = lows.get(variable), highs.get(variable)
             changed = False
-            if variable in self._whole:
-                low = low and Bound(-(-low.value >> _BITS) << _BITS, low.reason)
-                high = high and Bound(high.value >> _BITS << _BITS, high.reason)
-            old = box.low.get(variable)
-            if low is not None and (old is None or low.value > old.value + _STEP):
-                box.low[variable] = Bound(low.value, low.reason | via)
-                changed = True
-            old = box.high.get(variable)
-            if high is not None and (old is None or high.value < old.value - _STEP):
-                box.high[variable] = Bound(high.value, high.reason | via)
-                changed = True
-            if changed:
-                both = box.both(variable)
-                if both and both[0].value > both[1].value:
-                    raise _Crossing(variable, *both)
+            if low is not None:
+                value, reason = low
+                if variable in whole:
+                    value = -(-value >> _BITS) << _BITS
+                if old_low is None or value > old_low[0] + _STEP:
+                    old_low = lows[variable] = (value, reason | via)
+                    changed = True
+            if high is not None:
+                value, reason = high
+                if variable in whole:
+                    value = value >> _BITS << _BITS
+                if old_high is None or value < old_high[0] - _STEP:
+                    old_high = highs[variable] = (value, reason | via)
+                    changed = True
+            if changed and old_low and old_high and old_low[0] > old_high[0]:
+                raise _Crossing(variable, old_low, old_high)
             return changed
 
         def wake(variable: Variable) -> None:
@@ -312,11 +321,10 @@ class System:
                         waiting.add(number)
                         todo.append(number)
 
-        for number, fact in enumerate(self._facts):
+        for number, (fact, (least, most)) in enumerate(zip(self._facts, self._given, strict=True)):
             if kept >> number & 1:
-                least, most = _outward(fact.interval)
                 reason = 1 << number
-                if take(fact.variable, Bound(least, reason), Bound(most, reason)):
+                if take(fact.variable, (least, reason), (most, reason)):
                     wake(fact.variable)
         while todo:
             number = todo.popleft()
@@ -329,7 +337,7 @@ class System:
 
     def _core(self, crossing: _Crossing) -> tuple[int, _Crossing]:
         """Return the smallest set of facts that still crosses, by leaving them out one by one."""
-        core = crossing.low.reason | crossing.high.reason
+        core = crossing.low[1] | crossing.high[1]
         facts = (1 << len(self._facts)) - 1
         # assumptions first: a core that does without one says more
         order = sorted(range(len(self._facts)), key=lambda number: self._facts[number].line is not None)
@@ -338,7 +346,7 @@ class System:
                 try:
                     self._propagate(core & facts & ~(1 << number))
                 except _Crossing as smaller:
-                    core, crossing = smaller.low.reason | smaller.high.reason, smaller
+                    core, crossing = smaller.low[1] | smaller.high[1], smaller
         return core, crossing
 
     def _conflict(self, core: int, crossing: _Crossing) -> Conflict:
@@ -347,8 +355,8 @@ class System:
             self._named(core),
             tuple(one for number, one in enumerate(self._equations) if equations >> number & 1),
             crossing.variable,
-            Fraction(crossing.low.value, _ONE),
-            Fraction(crossing.high.value, _ONE),
+            Fraction(crossing.low[0], _ONE),
+            Fraction(crossing.high[0], _ONE),
         )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch, most, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import decodes, lasting, most, number, runs, within
+from sglogparse._serving import decodes, lasting, number, runs, within
 
 #: A pool is full when not one page in a hundred is free: the next long prompt does not fit.
 _FULL = 0.99

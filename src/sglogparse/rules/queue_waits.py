@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch, most, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import Run, lasting, most, number, runs, statuses, within
+from sglogparse._serving import Run, lasting, number, runs, statuses, within
 
 #: Below this share of the pool in use memory does not hold requests back.
 _IDLE = 0.5

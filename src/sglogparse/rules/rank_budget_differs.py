@@ -42,7 +42,7 @@ def rank_budget_differs(launch: Launch) -> Iterator[Finding]:
     """
     for what, kind, columns in _ALIKE:
         frame = launch.frames[kind]
-        if all(frame[column].n_unique() < 2 for column in columns):
+        if frame.is_empty() or all(frame[column].n_unique() < 2 for column in columns):
             continue
         frame = frame.drop_nulls(["rank", "tp", *columns])
         for group in frame.partition_by("dp", "pp", maintain_order=True):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, rank_list
+from sglogparse._launches import Launch, Whole, rank_list, throughout
 from sglogparse._report import Finding, Severity
 from sglogparse._serving import decodes, number
 
 #: A rank is slow when it makes less than half the tokens of the median of the others.
 _SLOW = 0.5
+#: Beyond this nobody need compute it as exactly.
+_CLEARLY = 1.01
 #: And when it runs about as many requests as they do.
 _ALIKE = 0.25
 #: With fewer ranks nobody can say which one is odd.
@@ -43,14 +46,10 @@ def rank_slower(launch: Launch) -> Iterator[Finding]:
     What to do:
         See that rank's device (clocks, temperature, other processes, its link), and its accept length.
     """
-    if decodes(launch)["rank"].n_unique() < _RANKS:
+    own = _medians(launch)
+    if own.height < _RANKS or _alike(own["gen_throughput"].to_list()):
         return
-    frame = decodes(launch).filter(pl.col("rank").is_not_null() & (pl.col("gen_throughput") > 0))
-    own = frame.group_by("rank", maintain_order=True).agg(
-        pl.len().alias("batches"), pl.col("gen_throughput", "running_req", "accept_len").median()
-    )
-    if own.height < _RANKS:
-        return
+    frame = _running(launch)
     for rank in own.sort("gen_throughput").head(1).iter_rows(named=True):
         others = own.filter(pl.col("rank") != rank["rank"])
         speed, running, accepts = (
@@ -89,3 +88,31 @@ def rank_slower(launch: Launch) -> Iterator[Finding]:
 def _typical(frame: pl.DataFrame, rank: str, speed: float) -> int:
     mine = frame.filter(pl.col("rank") == rank)
     return int(mine.sort((pl.col("gen_throughput") - speed).abs(), "line")["line"][0])
+
+
+def _alike(speeds: list[float]) -> bool:
+    """Tell whether the slowest rank is clearly not slow, so that nobody need look closer."""
+    least, *others = sorted(speeds)
+    return least > _CLEARLY * _SLOW * statistics.median(others)
+
+
+@throughout
+def _running(whole: Whole) -> pl.DataFrame:
+    """Return the decode batches of ranks that made something."""
+    return decodes.of(whole).filter(pl.col("rank").is_not_null() & (pl.col("gen_throughput") > 0))
+
+
+@throughout
+def _medians(whole: Whole) -> pl.DataFrame:
+    """Return how many batches each rank of a launch ran, and their medians."""
+    frame = _running.of(whole)
+    frame = frame.with_columns(whole.launch.gather(frame["row"]))
+    return (
+        frame.group_by("launch", "rank", maintain_order=True)
+        .agg(
+            pl.len().alias("batches"),
+            pl.col("gen_throughput", "running_req", "accept_len").median(),
+            pl.col("row").first(),
+        )
+        .sort("row")
+    )

@@ -9,9 +9,8 @@ import polars as pl
 
 from sglogparse._condense import HTTP, in_http
 from sglogparse._faults import faults, stopped_at
-from sglogparse._launches import Launch
+from sglogparse._launches import Launch, most
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import most
 
 #: So many failures, of all requests or one behind the other, are more than one client's trouble.
 _SHARE = 0.25

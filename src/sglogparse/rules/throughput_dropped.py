@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch, most, on_ranks, rank_list
 from sglogparse._phases import seconds
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import Run, decodes, number, runs, within
+from sglogparse._serving import Run, decodes, least, number, runs, within
 
 #: A drop is to less than this share of what the same rank made before with as many requests.
 _SHARE = 0.4
@@ -41,9 +41,10 @@ def throughput_dropped(launch: Launch) -> Iterator[Finding]:
     What to do:
         Look at what changed at that time; `nvidia-smi -q -d CLOCK,PERFORMANCE` tells whether clocks fell.
     """
-    if decodes(launch).height < _USUAL + _BATCHES:
+    every = decodes(launch)
+    if every.height < _USUAL + _BATCHES or (most(every, "at") or 0.0) - (least(every, "at") or 0.0) < _LASTS:
         return
-    frame = decodes(launch).filter((pl.col("gen_throughput") > 0) & (pl.col("running_req") > 0))
+    frame = every.filter((pl.col("gen_throughput") > 0) & (pl.col("running_req") > 0))
     if frame.height < _USUAL + _BATCHES or frame["at"].null_count() == frame.height:
         return
     bucket = pl.col("running_req").log(2).round()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch, most, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import most, number, runs, statuses, within
+from sglogparse._serving import number, runs, statuses, within
 
 #: The pool is held by them when it is this full.
 _FULL = 0.9
