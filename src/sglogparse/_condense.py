@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
@@ -118,6 +118,14 @@ class Keeper:
         self._starts: dict[int, int] = {}
         #: rows that came, and those that came since the others were thinned out
         self.seen = self._fresh = 0
+
+    def copy(self) -> Keeper:
+        """Return a keeper of the same rows, to which others can be added."""
+        other = Keeper(self._most, self._tiers)
+        other.__dict__.update(self.__dict__)
+        other._pieces = [replace(piece) for piece in self._pieces]
+        other._starts = dict(self._starts)
+        return other
 
     def add(self, log: Log) -> None:
         """Take the next lines."""

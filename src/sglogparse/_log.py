@@ -5,7 +5,7 @@ read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -143,10 +143,11 @@ def read_lines(lines: pl.DataFrame, accepted: Accepted) -> Read:
     return Read(records, kinds, carried, frames)
 
 
-def joined_reads(reads: Sequence[Read]) -> Read:
+def joined_reads(reads: Sequence[Read], accepted: Accepted) -> Read:
     """Put together what was read of neighbouring lines: the parts are the whole."""
     if len(reads) == 1:
         return reads[0]
+    reads = list(_mended(reads, accepted))
     names = dict.fromkeys(name for one in reads for name in one.frames.found)
     frames = {
         name: pl.concat([one.frames.found[name] for one in reads if name in one.frames.found])
@@ -158,6 +159,36 @@ def joined_reads(reads: Sequence[Read]) -> Read:
         pl.concat([one.carried for one in reads]),
         Frames(frames, event_schemas(compiled_plan())),
     )
+
+
+def _mended(reads: Sequence[Read], accepted: Accepted) -> Iterator[Read]:
+    """Yield the parts, with lines that a container runtime has cut, and that two parts share, read again."""
+    last = reads[0]
+    for read in reads[1:]:
+        open_, rest = _cut_lines(last), _cut_lines(read, first=True)
+        if open_ and rest:
+            height = last.records.height - open_
+            whole = pl.concat([last.records[height:], read.records[:rest]]).select("file", "line", "text")
+            yield last.part(0, height)
+            yield read_lines(whole, accepted)
+            read = read.part(rest, read.records.height)
+        else:
+            yield last
+        last = read
+    yield last
+
+
+def _cut_lines(read: Read, *, first: bool = False) -> int:
+    """Return how many lines at the end go on in the next one; at the beginning, with the last one of them."""
+    if read.records.is_empty() or read.carried.is_empty():
+        return 0
+    places = read.records.select("file", "line")
+    places = places if first else places.reverse()
+    cut = read.carried.filter(pl.col("partial")).select("file", "line", pl.lit(True).alias("cut"))
+    found = places.join(cut, on=["file", "line"], how="left", maintain_order="left")["cut"]
+    whole = found.is_null().arg_max()
+    number = len(found) if whole is None or not found.has_nulls() else whole
+    return min(number + 1, len(found)) if first else number
 
 
 def _place(records: pl.DataFrame, row: int) -> int | None:
@@ -231,7 +262,7 @@ def read_parts(lines: pl.DataFrame) -> Read:
     if len(parts) == 1:
         return read_lines(lines, accepted)
     with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
-        return joined_reads(list(pool.map(lambda part: read_lines(part, accepted), parts)))
+        return joined_reads(list(pool.map(lambda part: read_lines(part, accepted), parts)), accepted)
 
 
 def frame_schemas() -> dict[str, dict[str, pl.DataType]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -68,25 +69,21 @@ class Reader:
         if not ready.is_empty():
             self.take(read_lines(ready, self._accepted))
 
-    def ready(self, lines: pl.DataFrame, *, last: bool = False) -> pl.DataFrame:
+    def ready(self, lines: pl.DataFrame) -> pl.DataFrame:
         """Return the lines that can be read now: what carries a file is decided by its first lines."""
-        self._raw.append(lines)
-        raw = pl.concat(self._raw)
+        raw = pl.concat([*self._raw, lines])
+        self._raw = []
         if raw.is_empty():
             return raw
         counts = dict(raw.group_by("file", maintain_order=True).len().iter_rows())
         new = [file for file in counts if file not in self._known]
-        if new and not last and new[-1] == raw["file"][-1] and counts[new[-1]] < SAMPLE:
-            del new[-1]
-        if new:
-            some = raw if len(new) == len(counts) else raw.filter(pl.col("file").is_in(new))
-            for name, files in accepted_wrappers(some, compiled_plan()).items():
-                self._accepted = {**self._accepted, name: [*self._accepted.get(name, []), *files]}
-            self._known.update(new)
         height = raw.height
-        if raw["file"][-1] not in self._known:
-            height = int(raw["file"].search_sorted(raw["file"][-1]))
-        self._raw = [raw[height:]] if height < raw.height else []
+        if new and new[-1] == raw["file"][-1] and counts[new[-1]] < SAMPLE:
+            height -= counts[new.pop()]
+            self._raw = [raw[height:]]
+        if new:
+            self._accepted = _more(self._accepted, raw.filter(pl.col("file").is_in(new)))
+            self._known.update(new)
         return raw[:height]
 
     @property
@@ -99,31 +96,59 @@ class Reader:
         self._open.append(read)
         if sum(part.records.height for part in self._open) < self._piece:
             return
-        whole = joined_reads(self._open)
+        whole = joined_reads(self._open, self._accepted)
         height = whole.records.height
-        cut = quiet(whole)
+        cut = quiet(whole, _QUIET)
         if not cut and height >= _PATIENCE * self._piece:
-            cut = height
-            self.forced.append(whole.records.select("file", "line").row(height - 1))
+            cut = quiet(whole, 0)
+            if not cut:
+                cut = height
+                self.forced.append(whole.records.select("file", "line").row(height - 1))
         self._open = [whole]
         if cut:
             self._keeper.add(assembled((), whole.part(0, cut)))
             self._open = [whole.part(cut, height)] if cut < height else []
 
     def log(self, files: Iterable[SourceFile]) -> Log:
-        """Return what the lines so far say; `files` are the sources that their `file` counts from 0."""
-        rest = self.ready(pl.DataFrame(schema=_LINES), last=True)
-        if not rest.is_empty():
-            self._open.append(read_lines(rest, self._accepted))
+        """Return what the lines so far say; `files` are the sources that their `file` counts from 0.
+
+        More lines can be fed afterwards.
+        """
+        rest = pl.concat([pl.DataFrame(schema=_LINES), *self._raw])
+        accepted = _more(self._accepted, rest)
+        open_ = [*self._open]
+        if not rest.is_empty() or not (open_ or self._keeper.seen):
+            open_.append(read_lines(rest, accepted))
         if not self._keeper.seen:
-            return assembled(files, joined_reads(self._open or [read_lines(rest, {})]))
-        if self._open:
-            self._keeper.add(assembled((), joined_reads(self._open)))
-            self._open = []
-        kept = self._keeper.kept()
-        return Log(files, kept.rows, kept.frames, kept.counts)
+            return assembled(files, joined_reads(open_, accepted))
+        keeper = self._keeper.copy()
+        if open_:
+            keeper.add(assembled((), joined_reads(open_, accepted)))
+        kept = keeper.kept()
+        return Log(self._said(files), kept.rows, kept.frames, kept.counts)
+
+    def _said(self, files: Iterable[SourceFile]) -> Iterator[SourceFile]:
+        """Yield the files, with a note where a piece was cut although something may go on there."""
+        for index, source in enumerate(files):
+            lines = [str(line) for file, line in self.forced if file == index]
+            if lines:
+                more = f" and {len(lines) - _SAID} more" if len(lines) > _SAID else ""
+                where = f"{', '.join(lines[:_SAID])}{more}"
+                note = f"read in pieces: a block that goes on behind line {where} is cut"
+                source = replace(source, notes=(*source.notes, note))
+            yield source
 
 
+def _more(accepted: Accepted, lines: pl.DataFrame) -> Accepted:
+    """Return what carries files, with those whose first lines are given."""
+    if lines.is_empty():
+        return accepted
+    found = accepted_wrappers(lines, compiled_plan())
+    return {name: [*accepted.get(name, []), *found.get(name, [])] for name in {**accepted, **found}}
+
+
+#: Lines that a note names.
+_SAID = 3
 _LINES: dict[str, pl.DataType] = {"file": pl.UInt16(), "line": pl.UInt32(), "text": pl.String()}
 
 
@@ -163,22 +188,25 @@ def feed_all(reader: Reader, blocks: Iterable[pl.DataFrame]) -> None:
             reader.take(waiting.popleft().result())
 
 
-def quiet(read: Read) -> int:
-    """Return the last row before which lines can be cut, as nothing goes on there; 0 where there is none."""
+def quiet(read: Read, behind: int) -> int:
+    """Return the last row before which lines can be cut, as nothing goes on there; 0 where there is none.
+
+    It is that of an event behind so many other events.
+    """
     height = read.records.height
     start = max(0, height - _LOOKED_AT)
     records, kinds = read.records[start:], read.kinds[start:]
     files = records["file"]
-    first_of_last = int(files.search_sorted(files[-1]))  # type: ignore[arg-type, unused-ignore]
+    first_of_last = files.index_of(files[-1]) or 0
     if first_of_last:  # of several files the last one may go on
         return start + first_of_last
     event = kinds.is_not_null() & ~kinds.is_in(_NOT_QUIET).fill_null(False)
-    runs = event.cast(pl.UInt8).rolling_sum(_QUIET + 1) == _QUIET + 1
+    runs = event.cast(pl.UInt8).rolling_sum(behind + 1) == behind + 1
     tagged = _tagged(records, event)
     opened = _opened(read, start)
     for row in reversed(runs.arg_true()[-_MOST_TRIED:].to_list()):
         if not tagged[max(0, row - _FAR) : row].any() and not (opened[row] if opened is not None else 0):
-            return start + row
+            return start + int(row)
     return 0
 
 
