@@ -137,7 +137,8 @@ def indented(records: pl.DataFrame, kinds: pl.Series) -> pl.Series:
     """Return the rows that nothing has named and that are indented below a record, whose message goes on."""
     free = kinds.is_null().arg_true()
     rows = free.filter(records["message"].gather(free).str.contains(r"^[ \t]"))
-    rows = rows.filter(records["line"].gather(rows) > 1)
+    # the line above the first one of a file, or of a piece that was cut, is none of its
+    rows = rows.filter((records["line"].gather(rows) > 1) & (rows > 0))
     first = (rows.diff() != 1).fill_null(True)
     above = records["headed"].gather(rows.filter(first) - 1)
     runs = pl.DataFrame({"row": rows, "run": first.cum_sum() - 1})

@@ -125,7 +125,8 @@ class Reader:
         if open_:
             keeper.add(assembled((), joined_reads(open_, accepted)))
         kept = keeper.kept()
-        return Log(self._said(files), kept.rows, kept.frames, kept.counts)
+        late = dict.fromkeys(("faults", "stack_frames"), _not_in_pieces)
+        return Log(self._said(files), kept.rows, kept.frames, kept.counts, late=late)
 
     def _said(self, files: Iterable[SourceFile]) -> Iterator[SourceFile]:
         """Yield the files, with a note where a piece was cut although something may go on there."""
@@ -137,6 +138,10 @@ class Reader:
                 note = f"read in pieces: a block that goes on behind line {where} is cut"
                 source = replace(source, notes=(*source.notes, note))
             yield source
+
+
+def _not_in_pieces() -> pl.DataFrame:
+    raise LookupError("this frame is made of a whole log only: use read_log")
 
 
 def _more(accepted: Accepted, lines: pl.DataFrame) -> Accepted:
