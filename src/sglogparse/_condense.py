@@ -131,17 +131,18 @@ class Keeper:
         """Take the next lines."""
         rows = self._placed(log)
         self.seen += rows.height
-        piece = _Piece(rows, dict(log.frames.found))
-        if self._pieces:  # what stands before a fault can be in the piece before, and what stands behind it
-            last = self._pieces[-1]
+        self._fresh += rows.height
+        frames = dict(log.frames.found)
+        if not self._pieces:
+            self._pieces.append(_Piece(_near(rows), frames))
+        else:  # what stands before a fault can be in the piece before, and what stands behind it
+            last = self._pieces.pop()
             ends = last.rows[-BEFORE:]
             both = _near(pl.concat([ends, rows]))
-            last.rows = pl.concat([last.rows[:-BEFORE], both[: ends.height]])
-            piece.rows = both[ends.height :]
-        else:
-            piece.rows = _near(rows)
-        self._pieces.append(piece)
-        self._fresh += rows.height
+            earlier = _Piece(pl.concat([last.rows[:-BEFORE], both[: ends.height]]), last.frames)
+            piece = _Piece(both[ends.height :], frames)
+            small = min(rows.height, last.rows.height) < BEFORE
+            self._pieces += [_together([earlier, piece])] if small else [earlier, piece]
         if self.seen > self._most and self._fresh >= FRESH:
             self._thin_out(sparing=BEFORE)
 

@@ -52,13 +52,22 @@ _PATIENCE = 4
 class Reader:
     """Reads lines as they come; what has been read is not read again."""
 
-    def __init__(self, *, piece: int = PIECE, most: int = MOST, tiers: Mapping[str, Tier] = TIERS) -> None:
+    def __init__(
+        self,
+        *,
+        piece: int = PIECE,
+        most: int = MOST,
+        tiers: Mapping[str, Tier] = TIERS,
+        accepted: Accepted | None = None,
+    ) -> None:
         #: lines that are not read yet: what carries them is known when a file has shown enough of them
         self._raw: list[pl.DataFrame] = []
-        self._accepted: Accepted = {}
-        self._known: set[int] = set()
+        self._accepted: Accepted = accepted or {}
+        #: files of which that is decided; None where it was given for all of them
+        self._known: set[int] | None = None if accepted is not None else set()
         self._open: list[Read] = []
         self._piece = piece
+        self._most = most
         self._keeper = Keeper(most, tiers)
         #: lines (file, line) before which a piece was cut although something may go on there
         self.forced: list[tuple[int, int]] = []
@@ -73,7 +82,7 @@ class Reader:
         """Return the lines that can be read now: what carries a file is decided by its first lines."""
         raw = pl.concat([*self._raw, lines])
         self._raw = []
-        if raw.is_empty():
+        if raw.is_empty() or self._known is None:
             return raw
         counts = dict(raw.group_by("file", maintain_order=True).len().iter_rows())
         new = [file for file in counts if file not in self._known]
@@ -115,11 +124,11 @@ class Reader:
         More lines can be fed afterwards.
         """
         rest = pl.concat([pl.DataFrame(schema=_LINES), *self._raw])
-        accepted = _more(self._accepted, rest)
+        accepted = self._accepted if self._known is None else _more(self._accepted, rest)
         open_ = [*self._open]
         if not rest.is_empty() or not (open_ or self._keeper.seen):
             open_.append(read_lines(rest, accepted))
-        if not self._keeper.seen:
+        if not self._keeper.seen and sum(part.records.height for part in open_) <= self._most:
             return assembled(files, joined_reads(open_, accepted))
         keeper = self._keeper.copy()
         if open_:
