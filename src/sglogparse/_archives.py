@@ -8,6 +8,7 @@ has no list of contents: it is read once to find the members, and again for thei
 
 from __future__ import annotations
 
+import errno
 import stat
 import struct
 import threading
@@ -445,6 +446,9 @@ class _ZipStream:
         self._pieces = unpack(kind, pieces) if kind else pieces
 
     def _packed(self) -> Iterator[bytes]:
+        end = self._file.seek(0, 2)
+        if not 0 <= self._info.header_offset <= end:
+            raise Damaged(_ZIP_CUT)
         self._file.seek(self._info.header_offset)
         header = self._file.read(_LOCAL.size)
         if len(header) < _LOCAL.size or not header.startswith(_ZIP[0]):
@@ -477,7 +481,11 @@ def _open_zip(path: str) -> Found:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error):
+        raise SourceError(f"{path}: damaged zip data: no list of its members") from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place that cannot be
+            raise
         raise SourceError(f"{path}: damaged zip data: no list of its members") from None
     for info in members:
         if info.is_dir():

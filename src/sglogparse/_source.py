@@ -191,15 +191,16 @@ class Source:
 
     def _small(self) -> bytes | None:
         """Return all of a small file in which nothing has to be unpacked, replaced or removed; else None."""
-        most = min(_SMALL, most_of_a_line())
-        if self.size is None or self.size > most or not isinstance(self._origin, File):
+        if not isinstance(self._origin, File) or self.size is None:
+            return None
+        if self.size > min(_SMALL, most_of_a_line()):
             return None
         with closing(self._origin.open()) as stream:
             try:
-                raw = stream.read(most + 1)
+                raw = stream.read(self.size + 1)
             except OSError as error:
                 raise unreadable(self.path, error) from None
-        if len(raw) > most or kind_of(raw) or raw.startswith((*UTF16, UTF8)):
+        if len(raw) != self.size or kind_of(raw) or raw.startswith((*UTF16, UTF8)):
             return None
         return raw if len(raw.translate(None, _CONTROLS)) == len(raw) else None
 
