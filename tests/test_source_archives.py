@@ -7,9 +7,11 @@ import gzip
 import io
 import lzma
 import os
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -217,6 +219,12 @@ def test_positions_of_members_go_from_nothing_to_their_size(write, packer):
         total += source.size
     assert total == Path(path).stat().st_size
     assert max(source.position for source in sources) > total / 4
+
+
+@pytest.mark.parametrize("raw", [_tar(MEMBERS), gzip.compress(_tar(MEMBERS)), _zip(MEMBERS)])
+def test_an_archive_from_a_pipe_is_refused(monkeypatch, raw):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+    assert _refused("-") == "-: is an archive; save it to a file, for it is read twice"
 
 
 @given(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import random
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 import pytest
@@ -142,6 +144,40 @@ def test_a_block_has_about_the_size_asked_for(path):
     assert max(sizes) <= 600_000
     assert min(sizes[:-1]) >= 150_000
     assert source.position == source.size == 2_400_000
+
+
+@pytest.mark.parametrize("size", [65_536, 65_537, 100_000, 1 << 20, 1 << 24])
+def test_a_large_file_in_pieces_that_end_where_lines_do(path, size):
+    drawn = random.Random(size)
+    lines = [f"{number} " + "█a" * drawn.choice([0, 10, 100, 40_000]) for number in range(300)]
+    path.write_text("\n".join(lines))
+    (source,) = open_sources([path])
+    blocks = list(source.blocks(size))
+    assert pl.concat(blocks)["text"].to_list() == lines
+    assert pl.concat(blocks)["line"].to_list() == list(range(1, 301))
+    assert _whole(path)[1]["text"].to_list() == lines
+    assert source.position == source.size
+
+
+def test_a_pipe(path):
+    pipe = path.with_name("pipe")
+    os.mkfifo(pipe)
+    raw = b"one\n" + b"two \xff\n" * 200_000
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(pipe.write_bytes, gzip.compress(raw))
+        (source,) = open_sources([pipe])
+        assert source.size is None
+        assert sum(block.height for block in source.blocks(10_000)) == 200_001
+        writing.result()
+    assert source.summary().replaced_bytes == 200_000
+    assert source.position == len(gzip.compress(raw))
+
+
+def test_a_file_that_grows_between_opening_and_reading(path):
+    path.write_bytes(b"one\n")
+    (source,) = open_sources([path])
+    path.write_bytes(b"one\ntwo\n")
+    assert [block["text"].to_list() for block in source.blocks(100)] == [["one", "two"]]
 
 
 def test_blocks_can_be_read_again(path):

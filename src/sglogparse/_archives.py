@@ -63,6 +63,11 @@ class Found:
     remarks: list[str] = field(default_factory=list)
 
 
+def is_archive(head: bytes) -> bool:
+    """Tell by its first 512 bytes, unpacked, whether a file is an archive."""
+    return head.startswith(_ZIP) or _is_tar(head)
+
+
 def archive_kind(name: str, read: Callable[[int], bytes]) -> tuple[str, str | None] | None:
     """Return `zip` or `tar`, with the kind of compression of a tar; None for what is no archive."""
     head = head_of(read)

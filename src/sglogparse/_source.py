@@ -21,7 +21,7 @@ from pathlib import Path
 
 import polars as pl
 
-from sglogparse._archives import Found, archive_kind, open_archive
+from sglogparse._archives import Found, archive_kind, is_archive, open_archive
 from sglogparse._errors import SourceError
 from sglogparse._files import File, FileStream, Origin, StandardInput, Stream, unreadable
 from sglogparse._folders import files_in, files_like, is_glob, named_as_archive, named_as_log
@@ -143,6 +143,8 @@ class Source:
             kind = kind_of(head)
             pieces = self._followed(stream, size if kind is None else PIECE, head, plain=kind is None)
             for chunk in pieces if kind is None else unpack(kind, pieces):
+                if self.size is None and not self._bytes and is_archive(chunk):
+                    raise SourceError("is an archive; save it to a file, for it is read twice")
                 self._bytes += len(chunk)
                 yield chunk
         except Damaged as damage:
