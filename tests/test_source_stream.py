@@ -94,13 +94,14 @@ def test_compressed_it_is_the_same(path, raw, size, packer):
     assert _same(_whole(path), plain)
 
 
-@given(RAW.filter(lambda raw: b"\0" not in raw and not raw.startswith((b"\xff\xfe", b"\xfe\xff"))), SIZES)
+@given(RAW.filter(lambda raw: b"\0" not in raw), SIZES)
 def test_every_byte_belongs_to_exactly_one_line(path, raw, size):
+    raw = b"a line of a log\n" * 60 + raw
     path.write_bytes(raw)
     read = _in_blocks(path, size)
     assert not isinstance(read, str)
     # what Python alone makes of the bytes, the end of the last line apart
-    text = raw.removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
+    text = raw.decode(errors="replace")
     lines = (text if text.endswith("\n") or not text else text + "\n").split("\n")[:-1]
     plain = pl.Series("text", [line.removesuffix("\r") for line in lines], pl.String)
     assert read[1]["text"].to_list() == plain.str.replace_all(_source.ANSI, "").to_list()
@@ -236,7 +237,7 @@ def test_zstd_frames_that_are_to_be_skipped(path):
 def test_zstd_data_without_the_package_name_the_extra(path, monkeypatch):
     path.write_bytes(PACKERS["zstd"](b"one\n" * 100))
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    monkeypatch.setitem(sys.modules, "compression", None)
     assert _whole(path) == (
         f"{path}: zstd data need Python 3.14 or the package zstandard: pip install 'sglogparse[zstd]'"
     )
