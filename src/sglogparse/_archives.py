@@ -8,18 +8,18 @@ has no list of contents: it is read once to find the members, and again for thei
 
 from __future__ import annotations
 
-import lzma
+import errno
 import stat
 import struct
 import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO
 
 from sglogparse._errors import SourceError
 from sglogparse._files import Origin, Stream, unreadable
@@ -44,10 +44,13 @@ _LARGEST_RECORD = 1 << 20
 _JUDGED = 1 << 13
 #: How much of an unpacked archive is passed over at a time, bytes.
 _PASSED = 1 << 20
-#: How members of a zip may be packed: not, deflate, bzip2, lzma.
-_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+#: How members of a zip may be packed.
+_PACKED = {0: None, 8: "deflate", 12: "bzip2", 20: "zstd", 93: "zstd"}
+#: The header before the data of a member; what it says are the lengths of what stands between the two.
+_LOCAL = struct.Struct("<26x2H")
 _ENCRYPTED = 1
 _CUT = "the archive is damaged or cut"
+_ZIP_CUT = "the zip data is damaged or cut"
 
 
 @dataclass
@@ -58,6 +61,11 @@ class Found:
     #: what is not read, with the reason
     skipped: list[tuple[str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+
+
+def is_archive(head: bytes) -> bool:
+    """Tell by its first 512 bytes, unpacked, whether a file is an archive."""
+    return head.startswith(_ZIP) or _is_tar(head)
 
 
 def archive_kind(name: str, read: Callable[[int], bytes]) -> tuple[str, str | None] | None:
@@ -93,18 +101,28 @@ def open_archive(path: str, kind: str, packed: str | None) -> Found:
 
 def _judged(name: str, read: Callable[[int], bytes]) -> str | None:
     """Return why a member is not read as a log, or None."""
+    if any(part.startswith(".") and part.strip(".") for part in name.split("/")):
+        return "hidden"
     head = b""
     try:
         while len(head) < _JUDGED and (piece := read(_JUDGED - len(head))):
             head += piece
+    except Damaged as damage:  # its reader says so, if there is something to read
+        if not head:
+            return damage.why or _CUT
+    try:
         if archive_kind(name, _first(head, lambda _: b"")) is not None:
             return "an archive within the archive"
         check(name, _first(head, read))
     except SourceError as error:
         return str(error).removeprefix(f"{name}: ")
-    except Damaged as damage:  # its reader says so, if there is something to read
-        return None if head else damage.why or _CUT
     return None
+
+
+def _numbered(name: str, names: dict[str, int]) -> str:
+    """Return a name that is new, for an archive can hold several members of one name."""
+    names[name] = count = names.get(name, 0) + 1
+    return f"{name} ({count})" if count > 1 else name
 
 
 def _first(head: bytes, read: Callable[[int], bytes]) -> Callable[[int], bytes]:
@@ -168,6 +186,7 @@ class _Pass:
         self.at = 0
         self._kind = packed
         self._pieces = unpack(packed, iter(self._take, b"")) if packed else None
+        self._damage: Damaged | None = None
         self._rest = b""
 
     def _take(self) -> bytes:
@@ -181,10 +200,13 @@ class _Pass:
             piece = self._file.read(size)
             self.taken += len(piece)
         else:
+            if self._damage is not None:
+                raise self._damage
             try:
                 rest = self._rest or next(self._pieces, b"")
             except Damaged as damage:
-                raise Damaged(damage.why or f"the {self._kind} data is damaged or cut") from None
+                self._damage = Damaged(damage.why or f"the {self._kind} data is damaged or cut")
+                raise self._damage from None
             piece, self._rest = rest[:size], rest[size:]
         self.at += len(piece)
         return piece
@@ -210,8 +232,9 @@ class _Pass:
     def close(self) -> None:
         self._file.close()
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self) -> None:  # what the sources keep for the next member, and nobody has read
+        if hasattr(self, "_file"):
+            self.close()
 
 
 class _Tar:
@@ -299,18 +322,18 @@ def _open_tar(path: str, packed: str | None) -> Found:
             if reason is not None:
                 found.skipped.append((header.name, reason))
                 continue
-            names[header.name] = count = names.get(header.name, 0) + 1
-            again = f" ({count})" if count > 1 else ""
-            members.append(_TarMember(f"{path}!{header.name}{again}", tar, start, header.size, place))
+            name = f"{path}!{_numbered(header.name, names)}"
+            members.append(_TarMember(name, tar, start, header.size, place))
     except Damaged as damage:
         found.remarks.append(f"{damage.why or _CUT}; what stands behind that is missing")
     finally:
         taken = reading.taken
         reading.close()
-    for member, behind in zip(members, [*(one.place for one in members[1:]), taken], strict=True):
-        member.size = max(behind - member.place, 0)
     if members:
+        members[0].place = 0  # what stands before it is read for it
         members[-1].last = True
+        for member, behind in zip(members, [*(one.place for one in members[1:]), taken], strict=True):
+            member.size = behind - member.place
     found.origins += members
     return found
 
@@ -397,50 +420,10 @@ def _clean(name: str) -> str:
 # ------------------------------------------------------------------ zip
 
 
-class _Zip:
-    """An archive that is open as long as members of it are to be read."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._file: zipfile.ZipFile | None = None
-        self._left: set[str] = set()
-
-    def file(self) -> zipfile.ZipFile:
-        """Return the archive; raises SourceError where it is damaged."""
-        if self._file is None:
-            try:
-                self._file = zipfile.ZipFile(self._path)
-            except _ZIP_ERRORS:
-                raise SourceError(f"{self._path}: damaged zip data: no list of its members") from None
-        return self._file
-
-    def expect(self, name: str) -> None:
-        self._left.add(name)
-
-    def done(self, name: str) -> None:
-        """Close the archive behind the last member."""
-        self._left.discard(name)
-        if not self._left and self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-#: What zipfile raises for damaged data.
-_ZIP_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    ValueError,
-    NotImplementedError,
-    struct.error,
-)
-
-
-@dataclass
+@dataclass(frozen=True)
 class _ZipMember:
     name: str
-    archive: _Zip
+    path: str
     info: zipfile.ZipInfo
 
     @property
@@ -448,59 +431,79 @@ class _ZipMember:
         return self.info.compress_size
 
     def open(self) -> Stream:
-        return _ZipStream(self)
+        try:
+            return _ZipStream(self.path, self.info)
+        except OSError as error:
+            raise unreadable(self.name, error) from None
 
 
 class _ZipStream:
-    def __init__(self, member: _ZipMember) -> None:
-        self._member = member
-        self._file: IO[bytes] | None = None
-        self._taken = 0
+    """One member; zipfile knows where it is, but would give nothing of the last piece of damaged data."""
 
-    @property
-    def position(self) -> int:
-        size, whole = self._member.size, self._member.info.file_size
-        return min(size * self._taken // whole, size) if whole else size
+    def __init__(self, path: str, info: zipfile.ZipInfo) -> None:
+        self.position = 0
+        self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115 - close() is for the caller
+        self._info = info
+        self._sum = 0
+        self._rest = b""
+        kind = _PACKED[info.compress_type]
+        pieces = self._packed()
+        self._pieces = unpack(kind, pieces) if kind else pieces
+
+    def _packed(self) -> Iterator[bytes]:
+        end = self._file.seek(0, 2)
+        if not 0 <= self._info.header_offset <= end:
+            raise Damaged(_ZIP_CUT)
+        self._file.seek(self._info.header_offset)
+        header = self._file.read(_LOCAL.size)
+        if len(header) < _LOCAL.size or not header.startswith(_ZIP[0]):
+            raise Damaged(_ZIP_CUT)
+        self._file.seek(sum(_LOCAL.unpack(header)), 1)
+        while piece := self._file.read(min(PIECE, self._info.compress_size - self.position)):
+            self.position += len(piece)
+            yield piece
+        if self.position < self._info.compress_size:
+            raise Damaged(_ZIP_CUT)
 
     def read(self, size: int) -> bytes:
         try:
-            if self._file is None:
-                self._file = self._member.archive.file().open(self._member.info)
-            piece = self._file.read(size)
-        except (*_ZIP_ERRORS, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # of the disk; that of damaged bzip2 data has no number
-            raise Damaged("the zip data is damaged or cut") from None
-        self._taken += len(piece)
+            rest = self._rest or next(self._pieces, b"")
+        except Damaged as damage:
+            raise Damaged(damage.why or _ZIP_CUT) from None
+        if not rest and self._sum != self._info.CRC:
+            raise Damaged(_ZIP_CUT)
+        piece, self._rest = rest[:size], rest[size:]
+        self._sum = zlib.crc32(piece, self._sum)
         return piece
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._member.archive.done(self._member.name)
+        self._file.close()
 
 
 def _open_zip(path: str) -> Found:
-    found, archive = Found(), _Zip(path)
+    found = Found()
     names: dict[str, int] = {}
-    for info in archive.file().infolist():
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error):
+        raise SourceError(f"{path}: damaged zip data: no list of its members") from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place that cannot be
+            raise
+        raise SourceError(f"{path}: damaged zip data: no list of its members") from None
+    for info in members:
         if info.is_dir():
             continue
         name = _clean(info.filename)
         reason = _not_in_zip(info)
         if reason is None:
-            archive.expect("")  # so that it stays open
-            stream = _ZipStream(_ZipMember("", archive, info))
-            reason = _judged(name, stream.read)
+            with closing(_ZipStream(path, info)) as stream:
+                reason = _judged(name, stream.read)
         if reason is not None:
             found.skipped.append((name, reason))
             continue
-        names[name] = count = names.get(name, 0) + 1
-        again = f" ({count})" if count > 1 else ""
-        member = _ZipMember(f"{path}!{name}{again}", archive, info)
-        archive.expect(member.name)
-        found.origins.append(member)
-    archive.done("")
+        found.origins.append(_ZipMember(f"{path}!{_numbered(name, names)}", path, info))
     return found
 
 

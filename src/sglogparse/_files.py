@@ -1,6 +1,8 @@
-"""Where the bytes of a log come from: a file, standard input; archives (_archives) have the same shape.
+"""Where the bytes of a log come from: a file, standard input.
 
-Origin --> open --> Stream --> read, position
+    Origin --> open --> Stream --> read, position
+
+The members of archives (_archives) have the same shape.
 """
 
 from __future__ import annotations

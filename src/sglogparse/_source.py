@@ -21,7 +21,7 @@ from pathlib import Path
 
 import polars as pl
 
-from sglogparse._archives import Found, archive_kind, open_archive
+from sglogparse._archives import Found, archive_kind, is_archive, open_archive
 from sglogparse._errors import SourceError
 from sglogparse._files import File, FileStream, Origin, StandardInput, Stream, unreadable
 from sglogparse._folders import files_in, files_like, is_glob, named_as_archive, named_as_log
@@ -143,6 +143,8 @@ class Source:
             kind = kind_of(head)
             pieces = self._followed(stream, size if kind is None else PIECE, head, plain=kind is None)
             for chunk in pieces if kind is None else unpack(kind, pieces):
+                if self.size is None and not self._bytes and is_archive(chunk):
+                    raise SourceError("is an archive; save it to a file, for it is read twice")
                 self._bytes += len(chunk)
                 yield chunk
         except Damaged as damage:
@@ -191,15 +193,16 @@ class Source:
 
     def _small(self) -> bytes | None:
         """Return all of a small file in which nothing has to be unpacked, replaced or removed; else None."""
-        most = min(_SMALL, most_of_a_line())
-        if self.size is None or self.size > most or not isinstance(self._origin, File):
+        if not isinstance(self._origin, File) or self.size is None:
+            return None
+        if self.size > min(_SMALL, most_of_a_line()):
             return None
         with closing(self._origin.open()) as stream:
             try:
-                raw = stream.read(most + 1)
+                raw = stream.read(self.size + 1)
             except OSError as error:
                 raise unreadable(self.path, error) from None
-        if len(raw) > most or kind_of(raw) or raw.startswith((*UTF16, UTF8)):
+        if len(raw) != self.size or kind_of(raw) or raw.startswith((*UTF16, UTF8)):
             return None
         return raw if len(raw.translate(None, _CONTROLS)) == len(raw) else None
 

@@ -1,7 +1,9 @@
 r"""Bytes of a log to text, and text to whole lines, piece by piece.
 
-bytes --> Text --> valid text but for single bytes --> Lines --> whole lines --> frame_of --> text (polars)
-          without marks and NULs, known not to be binary
+    bytes --> Text --> text, still with invalid bytes --> Lines --> whole lines --> frame_of --> polars
+
+Text takes out marks and NULs and refuses binary data; frame_of replaces nothing: what polars refuses as
+invalid UTF-8 is for its caller to put right.
 """
 
 from __future__ import annotations
@@ -39,10 +41,14 @@ def most_of_a_line() -> int:
 
 
 def head_of(read: Callable[[int], bytes]) -> bytes:
-    """Return the first bytes, from a pipe too, which gives what it has."""
+    """Return the first bytes, from a pipe too, which gives what it has; raises Damaged if there are none."""
     head = b""
-    while len(head) < _HEAD and (more := read(_HEAD - len(head))):
-        head += more
+    try:
+        while len(head) < _HEAD and (more := read(_HEAD - len(head))):
+            head += more
+    except Damaged:  # it is raised again behind these bytes
+        if not head:
+            raise
     return head
 
 

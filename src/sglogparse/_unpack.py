@@ -88,7 +88,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def unpack(kind: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what compressed pieces hold, one member after the other.
+    """Yield what compressed pieces hold, one member after the other; `deflate` is the kind within a zip.
 
     Raises Damaged behind the last byte that could be read. Zeros may fill up the end.
     """
@@ -116,8 +116,8 @@ def unpack(kind: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Gzip:
-    def __init__(self) -> None:
-        self._unpack = zlib.decompressobj(wbits=31)
+    def __init__(self, wbits: int = 31) -> None:
+        self._unpack = zlib.decompressobj(wbits=wbits)
 
     @property
     def eof(self) -> bool:
@@ -217,6 +217,8 @@ def _too_much(error: Exception) -> str | None:
 def _unpacker(kind: str) -> Callable[[], _Unpacker]:
     if kind == "gzip":
         return _Gzip
+    if kind == "deflate":
+        return lambda: _Gzip(wbits=-15)
     if kind == "bzip2":
         return lambda: _Bounded(bz2.BZ2Decompressor(), OSError)
     if kind == "xz":
