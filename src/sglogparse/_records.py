@@ -44,6 +44,26 @@ def read_records(
     `headed` tells whether the line has a header; `level` is null where none is printed. The second frame has
     a row a line that something has carried, as far as that is certain or its file is `accepted`.
     """
+    text, found, carried = read_headers(lines, plan, accepted)
+    message, level = read_messages(text, found, plan)
+    records = pl.concat(
+        [
+            lines,
+            head_columns(found, plan),
+            pl.DataFrame([level, message, found["header"].is_not_null().alias("headed")]),
+        ],
+        how="horizontal",
+    )
+    return records, carried
+
+
+def read_headers(
+    lines: pl.DataFrame, plan: Plan, accepted: Accepted | None = None
+) -> tuple[pl.Series, pl.DataFrame, pl.DataFrame]:
+    """Return the text of each line without its carrier, its header with the fields as text, and the carried.
+
+    What is carried, and accepted, is what it is to read_records.
+    """
     text = _visible(lines["text"])
     found = _headers(text, plan)
     carried = _carried(lines["file"], text, found, plan, accepted or {})
@@ -53,26 +73,31 @@ def read_records(
         rows, more = carried["row"], _headers(carried["rest"], plan)
         found = found.with_columns(found[name].scatter(rows, more[name]) for name in found.columns)
         text = text.scatter(rows, carried["rest"])
+    return text, found, carried
+
+
+def read_messages(text: pl.Series, found: pl.DataFrame, plan: Plan) -> tuple[pl.Series, pl.Series]:
+    """Return what stands behind each header, without blanks at its end, and the level that is printed."""
     message, level = _levels(_after(text, found["header"]), found["located"], plan)
-    ranks = _ranks(found["tags"], plan)
+    return _stripped(message), level
+
+
+def head_columns(found: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """Return the columns of RECORD_SCHEMA that headers give: times and ranks."""
     named = found.select(
         pl.coalesce("tags", "gpu_id", "world_rank").alias("rank"),
         # the oldest releases print the index of the device, or of the rank, alone
         pl.coalesce("gpu_id", "world_rank").cast(pl.Int16).alias("gpu_id"),
     )
-    headed = found["header"].is_not_null()
-    records = pl.concat(
+    return pl.concat(
         [
-            lines,
             _times(found["stamp"], found["clock"]),
             named.select("rank"),
-            ranks,
+            _ranks(found["tags"], plan),
             named.select("gpu_id"),
-            pl.DataFrame([level, _stripped(message), headed.alias("headed")]),
         ],
         how="horizontal",
     )
-    return records, carried
 
 
 def _carried(
