@@ -73,7 +73,7 @@ def test_every_frame_of_many_logs_is_that_of_a_whole_reading(monkeypatch):
     blocks = log.lines.select("file", "line").with_columns(log.records["text"])
     blocks = blocks.partition_by("file", maintain_order=True)
     monkeypatch.setattr(_scan, "_blocks", lambda paths: iter(blocks))
-    monkeypatch.setattr(_scan, "_logs", lambda paths: iter([log]))
+    monkeypatch.setattr(_scan, "whole_readings", lambda paths: iter([log]))
     scan = scan_log(FIXTURES)
     assert list(scan) == [*log.frames, "lines", "unparsed"]
     for name, frame in scan.items():
@@ -250,7 +250,7 @@ def test_nothing_is_read_before_a_frame_is_collected(log_of, monkeypatch):
     def unread(paths):
         raise AssertionError("read")
 
-    for name in ("_blocks", "_logs"):
+    for name in ("_blocks", "whole_readings"):
         monkeypatch.setattr(_scan, name, unread)
     scan = scan_log(path)
     assert scan.decode_batch.collect_schema() == scan_schemas()["decode_batch"]
@@ -288,7 +288,7 @@ def test_blocks_are_taken_as_fast_as_their_frames_are(log_of, small_pieces, monk
     path = log_of(*batches(1_000))
     small_pieces(10, 5)
     read = _counting(monkeypatch)
-    parts = _scan._read((str(path),), "decode_batch", ["line"], None, None, None)
+    parts = _scan._read((str(path),), None, "decode_batch", ["line"], None, None, None)
     for taken, part in enumerate(parts, start=1):
         assert part.height <= 20
         assert sum(read) <= 10 * (taken + pl.thread_pool_size() + 2)

@@ -12,8 +12,9 @@ equal, whatever columns, rows and limit are asked for; the tests hold them to it
 from __future__ import annotations
 
 import re
+import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -48,12 +49,16 @@ _CUT = r" std(?:out|err) P "
 _HINT = "dynamic_pred"
 
 
-def scan_log(paths: str | Path | Iterable[str | Path]) -> Scan:
+def scan_log(paths: str | Path | Iterable[str | Path], *, cache: str | Path | None = None) -> Scan:
     """Return the frames of one log or several as lazy frames; the logs are read when one is collected.
 
     Each collect reads the logs again: an event's frame line by line in bounded memory, with only the columns
-    and rows that are asked for. Raises SourceError for a path that is missing, and for standard input, which
-    can be read only once; what else is wrong with a log is raised by collect.
+    and rows that are asked for. With a folder as `cache`, the first collect reads all frames and keeps them
+    there as parquet (the text as it stands, secrets too); later ones find them by the content of the logs.
+    What stands in the way of that is a warning.
+
+    Raises SourceError for a path that is missing, and for standard input, which can be read only once; what
+    else is wrong with a log is raised by collect.
 
     >>> log = scan_log("server.log")                                                   # doctest: +SKIP
     >>> log.decode_batch.filter(pl.col("tp") == 0).select("gen_throughput").collect()  # doctest: +SKIP
@@ -66,21 +71,22 @@ def scan_log(paths: str | Path | Iterable[str | Path]) -> Scan:
             raise SourceError("-: standard input can be read only once; read_log reads it")
         if not Path(name).exists():
             raise SourceError(f"{name}: no such file")
-    return Scan(names)
+    return Scan(names, cache)
 
 
 class Scan(Mapping[str, pl.LazyFrame]):
     """The frames of a log by name, `lines` and `unparsed` among them, each a LazyFrame of a fixed schema."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], folder: str | Path | None = None) -> None:
         self.paths = tuple(names)
+        self._folder = folder
         self._made: dict[str, pl.LazyFrame] = {}
 
     def __getitem__(self, name: str) -> pl.LazyFrame:
         schema = scan_schemas()[name]
         if name not in self._made:
             # pure: of a frame that a query names twice, one reading is enough
-            source = partial(_read, self.paths, name)
+            source = partial(_read, self.paths, self._folder, name)
             self._made[name] = register_io_source(source, schema=schema, is_pure=True)
         return self._made[name]
 
@@ -147,6 +153,12 @@ class _Ask:
         """
         return part if self.limit is not None else self.answer(part)
 
+    def of_lazy(self, part: pl.LazyFrame) -> pl.DataFrame:
+        """Return the same of a part that is not read yet, reading what is needed of it."""
+        if self.limit is not None:
+            return part.select(sorted(self.needed)).head(self.limit).collect()
+        return (part.filter(self.conditions) if self.conditions else part).select(self.columns).collect()
+
     def answer(self, part: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that fulfil the conditions, with the columns that are asked for."""
         return (part.filter(self.conditions) if self.conditions else part).select(self.columns)
@@ -154,6 +166,7 @@ class _Ask:
 
 def _read(
     paths: tuple[str, ...],
+    folder: str | Path | None,
     name: str,
     columns: list[str] | None,
     predicate: pl.Expr | None,
@@ -163,7 +176,8 @@ def _read(
     """Yield a frame part by part, as polars asks for it: a source of `register_io_source`."""
     conditions = [one for one in _conditions(predicate) if _HINT not in str(one)]
     ask = _Ask(list(scan_schemas()[name]) if columns is None else columns, conditions, limit)
-    with closing(_parts(paths, name, ask)) as parts:
+    found = _parts(paths, name, ask) if folder is None else _kept_parts(paths, folder, name, ask)
+    with closing(found) as parts:
         for part in parts:
             if limit is None:
                 yield part
@@ -190,7 +204,7 @@ def _parts(paths: tuple[str, ...], name: str, ask: _Ask) -> Generator[pl.DataFra
     kind = "server_args" if name == "server_arg" else name
     event = next((one for one in plan.events if one.name == kind), None)
     if event is None:
-        for log in _logs(paths):
+        for log in whole_readings(paths):
             yield ask.of(getattr(log, name))
         return
     pieces = _pieces(_blocks(paths), plan)
@@ -202,10 +216,18 @@ def _parts(paths: tuple[str, ...], name: str, ask: _Ask) -> Generator[pl.DataFra
         yield ask.of(read_server_args(part))
 
 
+def _kept_parts(paths: tuple[str, ...], folder: str | Path, name: str, ask: _Ask) -> Generator[pl.DataFrame]:
+    """Yield what is asked of a frame, part by part, from a cache."""
+    from sglogparse._cache import Cache, read_kept
+
+    for part in read_kept(paths, [name], Cache(Path(folder), warnings.warn)).parts[name]:
+        yield ask.of_lazy(part)
+
+
 # ------------------------------------------------------------------ lines
 
 
-def _logs(paths: tuple[str, ...]) -> Iterator[Log]:
+def whole_readings(paths: Sequence[str]) -> Iterator[Log]:
     """Yield whole readings that, one behind the other, are the reading of the logs."""
     yield read_log(paths)
 
