@@ -70,9 +70,8 @@ def test_each_frame_of_a_log_is_that_of_a_whole_reading(path):
 
 def test_every_frame_of_many_logs_is_that_of_a_whole_reading(monkeypatch):
     log = read_log(FIXTURES)
-    blocks = log.lines.select("file", "line").with_columns(log.records["text"])
-    blocks = blocks.partition_by("file", maintain_order=True)
-    monkeypatch.setattr(_scan, "_blocks", lambda paths: iter(blocks))
+    block = log.lines.select("file", "line").with_columns(log.records["text"])
+    monkeypatch.setattr(_scan, "_blocks", lambda paths: iter([block]))
     monkeypatch.setattr(_scan, "whole_readings", lambda paths: iter([log]))
     scan = scan_log(FIXTURES)
     assert list(scan) == [*log.frames, "lines", "unparsed"]

@@ -64,13 +64,9 @@ def scan_log(paths: str | Path | Iterable[str | Path], *, cache: str | Path | No
     >>> log.decode_batch.filter(pl.col("tp") == 0).select("gen_throughput").collect()  # doctest: +SKIP
     """
     names = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    if not names:
-        raise SourceError("no log was given")
-    for name in names:
-        if name == "-":
-            raise SourceError("-: standard input can be read only once; read_log reads it")
-        if not Path(name).exists():
-            raise SourceError(f"{name}: no such file")
+    if "-" in names:
+        raise SourceError("-: standard input can be read only once; read_log reads it")
+    _check(names)
     return Scan(names, cache)
 
 
@@ -232,11 +228,18 @@ def whole_readings(paths: Sequence[str]) -> Iterator[Log]:
     yield read_log(paths)
 
 
+def _check(names: list[str]) -> None:
+    if not names:
+        raise SourceError("no log was given")
+    for name in names:
+        if not Path(name).exists():
+            raise SourceError(f"{name}: no such file")
+
+
 def _blocks(paths: tuple[str, ...]) -> Iterator[pl.DataFrame]:
-    """Yield the lines of the logs, block by block; a block is of one file."""
+    """Yield the lines of the logs, block by block; a block can hold several files."""
     _, lines = read_sources(paths)
-    for part in lines.partition_by("file", maintain_order=True):
-        yield from part.iter_slices(_LINES)
+    yield from lines.iter_slices(_LINES)
 
 
 @dataclass(frozen=True)
@@ -275,9 +278,7 @@ def _pieces(blocks: Iterable[pl.DataFrame], plan: Plan) -> Iterator[_Lines]:
         return _Lines(lines, accepted)
 
     height = 0
-    for block in blocks:
-        if block.is_empty():
-            continue
+    for block in chain.from_iterable(map(_by_file, blocks)):
         if block["file"][0] != file:
             if height >= _LINES:
                 yield piece()
@@ -299,6 +300,12 @@ def _pieces(blocks: Iterable[pl.DataFrame], plan: Plan) -> Iterator[_Lines]:
         height = rest.height
     if held:
         yield piece()
+
+
+def _by_file(block: pl.DataFrame) -> list[pl.DataFrame]:
+    if block.is_empty() or block["file"][0] == block["file"][-1]:
+        return [block] if block.height else []
+    return block.partition_by("file", maintain_order=True)
 
 
 def _side_by_side(
