@@ -224,7 +224,7 @@ DAMAGE = {
         "it is an entry of something else",
     ),
     "no file": (
-        lambda entry: _rewrite(entry, lambda body: body["files"][0].__setitem__(0, 5)),
+        lambda entry: _rewrite(entry, lambda body: body["files"].pop()),
         "its manifest is not one of ours",
     ),
     "others write": (lambda entry: entry.chmod(0o777), "it belongs to somebody else, or others can write to it"),

@@ -400,8 +400,6 @@ def test_what_is_wrong_with_a_log_is_a_source_error_of_collect(name, engine, tmp
     binary.write_bytes(bytes(range(32)) * 10)
     with pytest.raises(SourceError, match=r"a\.bin: binary data"):
         scan_log(binary)[name].collect(engine=engine)
-    with pytest.raises(SourceError, match="is a folder"):
-        scan_log(tmp_path)[name].collect(engine=engine)
     path = log_of(*batches(2))
     with pytest.raises(SourceError, match="given twice"):
         scan_log([path, path])[name].select(pl.len()).collect(engine=engine)

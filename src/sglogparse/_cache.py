@@ -94,7 +94,7 @@ def read_kept(paths: Sequence[str], names: Collection[str], cache: Cache) -> Kep
         if content_key(paths) != key:
             note(f"{folder}: nothing is kept: the log has changed while it was read")
             return kept
-        entry.put(kept.files, paths)
+        entry.put(kept.files)
         if entry.failure is not None:
             note(f"{folder}: nothing is kept: {_why(entry.failure)}")
     finally:
@@ -164,12 +164,13 @@ class _Entry:
         parts.append((file, frame.height, _digest(buffer.getbuffer())))
         self._write(file, buffer.getbuffer())
 
-    def put(self, files: Iterable[SourceFile], paths: Sequence[str]) -> None:
+    def put(self, files: Iterable[SourceFile]) -> None:
         """Put the entry in its place, in that of another one if need be."""
         body = {
             "schema": _SCHEMA,
             "key": self.place.name,
-            "files": [_told(file, paths) for file in files],
+            # not their names: those may be others next time
+            "files": [(one.lines, one.bytes, one.replaced_bytes, one.notes) for one in files],
             "frames": self._written,
         }
         text = json.dumps(body)
@@ -238,14 +239,17 @@ def _load(place: Path, paths: Sequence[str], names: Collection[str]) -> Kept:
         raise _NoEntryError("it belongs to somebody else, or others can write to it")
     try:
         manifest = _manifest(place)
-        files = tuple(_source_file(one, paths) for one in manifest["files"])
+        files = tuple(
+            SourceFile(path, lines, size, replaced, tuple(notes))
+            for path, (lines, size, replaced, notes) in zip(paths, manifest["files"], strict=True)
+        )
         parts = {
             name: [_part(place, name, *one) for one in manifest["frames"].get(name, [])]
             for name in dict.fromkeys("lines" if name == "unparsed" else name for name in names)
         }
     except FileNotFoundError:
         raise _NoEntryError("a file of it is missing") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise _NoEntryError("its manifest is not one of ours") from None
     if "unparsed" in names:
         parts["unparsed"] = [part.filter(pl.col("kind").is_null()) for part in parts["lines"]]
@@ -278,20 +282,6 @@ def _part(place: Path, name: str, file: str, height: int, digest: str) -> pl.Laz
     if schema != scan_schemas()[name] or rows != height:
         raise _NoEntryError(f"{file} is not the frame that it should be")
     return part
-
-
-def _told(file: SourceFile, paths: Sequence[str]) -> tuple[int | None, str, int, int, int, tuple[str, ...]]:
-    """Return what an entry keeps of a file: its path among those given, and what stands behind that."""
-    given = max((path for path in paths if file.path.startswith(path)), key=len, default="")
-    index = list(paths).index(given) if given else None
-    more = file.path[len(given) :]
-    return index, more, file.lines, file.bytes, file.replaced_bytes, file.notes
-
-
-def _source_file(told: Sequence[Any], paths: Sequence[str]) -> SourceFile:
-    given, more, lines, size, replaced, notes = told
-    path = more if given is None else paths[given] + more
-    return SourceFile(path, lines, size, replaced, tuple(notes))
 
 
 def _digest(data: bytes | memoryview) -> str:
