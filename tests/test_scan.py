@@ -45,9 +45,15 @@ def log_of(tmp_path):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Return a function that sets how many lines a piece, and the sample of a file's carriers, have."""
+    """Return a function that sets how many lines a piece, a block, and the sample of a file's carriers have."""
+    blocks = _scan._blocks
 
-    def set_sizes(lines, sample=2_000):
+    def set_sizes(lines, sample=2_000, block=None):
+        def cut(paths):
+            for one in blocks(paths):
+                yield from one.iter_slices(block or lines)
+
+        monkeypatch.setattr(_scan, "_blocks", cut)
         monkeypatch.setattr(_scan, "_LINES", lines)
         monkeypatch.setattr(_scan, "SAMPLE", sample)
         monkeypatch.setattr(_wrappers, "SAMPLE", sample)
@@ -165,7 +171,8 @@ def test_any_columns_rows_and_limit_in_pieces_of_any_size(tmp_path, small_pieces
             paths.append(tmp_path / f"{index}.log")
             paths[-1].write_text("".join(f"{line}\n" for line in lines), newline="")
         # a file's carriers are told from its first lines: the same ones for both readings
-        small_pieces(data.draw(st.integers(1, 9)), data.draw(st.sampled_from([2, 5, 2_000])))
+        sample = data.draw(st.sampled_from([2, 5, 2_000]))
+        small_pieces(data.draw(st.integers(1, 9)), sample, data.draw(st.sampled_from([1, 3, 7, 99])))
         log, scan = read_log(paths), scan_log(paths)
         filled = [name for name, frame in log.frames.items() if frame.height]
         names = ["decode_batch", *sorted(EVENTS & set(filled)), "server_arg", "lines", "message"]
