@@ -9,6 +9,7 @@ joined. No rank is null, never 0; no time is null; times carry no zone.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -82,22 +83,20 @@ def read_messages(text: pl.Series, found: pl.DataFrame, plan: Plan) -> tuple[pl.
     return _stripped(message), level
 
 
-def head_columns(found: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """Return the columns of RECORD_SCHEMA that headers give: times and ranks."""
-    named = found.select(
-        pl.coalesce("tags", "gpu_id", "world_rank").alias("rank"),
+def head_columns(found: pl.DataFrame, plan: Plan, names: Collection[str] = RECORD_SCHEMA) -> pl.DataFrame:
+    """Return the columns that headers give, times and ranks; at least those of them that are in `names`."""
+    parts = []
+    if not {"time", "clock"}.isdisjoint(names):
+        parts.append(_times(found["stamp"], found["clock"]))
+    if "rank" in names:
+        parts.append(found.select(rank=pl.coalesce("tags", "gpu_id", "world_rank")))
+    if not set(RANKS).isdisjoint(names):
         # the oldest releases print the index of the device, or of the rank, alone
-        pl.coalesce("gpu_id", "world_rank").cast(pl.Int16).alias("gpu_id"),
-    )
-    return pl.concat(
-        [
-            _times(found["stamp"], found["clock"]),
-            named.select("rank"),
+        parts += [
             _ranks(found["tags"], plan),
-            named.select("gpu_id"),
-        ],
-        how="horizontal",
-    )
+            found.select(gpu_id=pl.coalesce("gpu_id", "world_rank").cast(pl.Int16)),
+        ]
+    return pl.concat(parts, how="horizontal")
 
 
 def _carried(

@@ -390,7 +390,7 @@ class _EventReader:
         if not set(wanted) - {"file", "line"}:
             # the height is told by one column, whether it is asked for or not
             return places
-        return pl.concat([places, head_columns(found, self.plan)], how="horizontal").select(
+        return pl.concat([places, head_columns(found, self.plan, wanted)], how="horizontal").select(
             *places.columns, *(name for name in wanted if name not in places.columns)
         )
 
