@@ -7,6 +7,8 @@ _source _wrappers _records   _events _blocks _families   _launches _phases   rul
 >>> log = sglogparse.read_log("server.log")                           # doctest: +SKIP
 >>> log.decode_batch.filter(tp=0).select("time", "gen_throughput")    # doctest: +SKIP
 >>> print(log.diagnose().summary)                                     # doctest: +SKIP
+>>> lazy = sglogparse.scan_log("server.log")                          # doctest: +SKIP
+>>> lazy.decode_batch.select("gen_throughput").mean().collect()       # doctest: +SKIP
 """
 
 import os
@@ -19,6 +21,7 @@ from sglogparse._version import __version__
 
 if TYPE_CHECKING:
     from sglogparse._log import Log, read_log
+    from sglogparse._scan import Scan, scan_log
 
 __all__ = [
     "Diagnosis",
@@ -28,11 +31,13 @@ __all__ = [
     "Log",
     "Outcome",
     "QueryError",
+    "Scan",
     "Severity",
     "SglogparseError",
     "SourceError",
     "__version__",
     "read_log",
+    "scan_log",
 ]
 
 
@@ -48,4 +53,8 @@ def __getattr__(name: str) -> object:
         from sglogparse import _log
 
         return getattr(_log, name)
+    if name in ("Scan", "scan_log"):
+        from sglogparse import _scan
+
+        return getattr(_scan, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,6 +28,8 @@ from sglogparse._version import __version__
 if TYPE_CHECKING:
     import polars as pl
 
+    from sglogparse._cache import Cache
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 #: Which formats an export can write, by the ending of the file.
@@ -80,6 +82,15 @@ _text_or_json = click.option(
     default="text",
     show_default=True,
     help="For a person, or for a program.",
+)
+
+
+_cache_folder = click.option(
+    "--cache",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Keep the frames here, for when the same logs are read again. Secrets are not masked there.",
 )
 
 
@@ -229,13 +240,14 @@ def compare(logs: tuple[str, ...], output_format: str, everything: bool, show_se
 @click.option(
     "--describe", metavar="FRAME", help="Print the columns of a frame with their types and meaning."
 )
+@_cache_folder
 @_text_or_json
-def frames(logs: tuple[str, ...], describe: str | None, output_format: str) -> None:
+def frames(logs: tuple[str, ...], describe: str | None, folder: Path | None, output_format: str) -> None:
     """List the frames of a log: rows and columns of each."""
     if describe is not None:
         _list(_columns_of(describe), output_format)
     elif logs:
-        _list(_frames_of(logs), output_format)
+        _list(_frames_of(logs, folder), output_format)
     else:
         raise click.UsageError("name a LOG, or a frame with --describe")
 
@@ -253,13 +265,13 @@ def _columns_of(frame: str) -> list[dict[str, Any]]:
     ]
 
 
-def _frames_of(logs: tuple[str, ...]) -> list[dict[str, Any]]:
-    from sglogparse._log import read_log
+def _frames_of(logs: tuple[str, ...], folder: Path | None) -> list[dict[str, Any]]:
+    from sglogparse._query import frames_of
     from sglogparse._records import RECORD_SCHEMA
+    from sglogparse._scan import scan_schemas
 
-    log = read_log(logs)
     rows = []
-    for name, frame in {**log.frames, "lines": log.lines, "unparsed": log.unparsed}.items():
+    for name, frame in frames_of(logs, scan_schemas(), _cache_in(folder))[1].items():
         # of an event the columns that are its own; of all frames those that hold something in this log
         general = {} if name in ("lines", "unparsed") else RECORD_SCHEMA
         columns = [
@@ -268,6 +280,12 @@ def _frames_of(logs: tuple[str, ...]) -> list[dict[str, Any]]:
         if frame.height or name in ("lines", "unparsed"):
             rows.append({"frame": name, "rows": frame.height, "columns": columns})
     return rows
+
+
+def _cache_in(folder: Path | None) -> Cache | None:
+    from sglogparse._cache import Cache
+
+    return None if folder is None else Cache(folder, _note)
 
 
 @main.command()
@@ -367,9 +385,15 @@ def _share(text: str | None) -> Fraction | None:
     show_default=True,
     help="The format of the files in a folder.",
 )
+@_cache_folder
 @_show_secrets
 def export(
-    logs: tuple[str, ...], names: tuple[str, ...], output: Path, kind: str, show_secrets: bool
+    logs: tuple[str, ...],
+    names: tuple[str, ...],
+    output: Path,
+    kind: str,
+    folder: Path | None,
+    show_secrets: bool,
 ) -> None:
     """Write frames to parquet, csv or ndjson.
 
@@ -389,7 +413,7 @@ def export(
         raise click.BadParameter(
             f"{output}: the ending must be one of {', '.join(_ENDINGS)} with one --frame, or a folder"
         )
-    tables = tables_of(logs, show_secrets=show_secrets)
+    tables = tables_of(logs, show_secrets=show_secrets, cache=_cache_in(folder))
     unknown = [name for name in names if name not in tables]
     if unknown:
         raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(tables)}")
@@ -422,8 +446,15 @@ def _write(data: bytes, path: Path) -> None:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write here instead of standard output."
 )
+@_cache_folder
 @_show_secrets
-def query(arguments: tuple[str, ...], kind: str | None, output: Path | None, show_secrets: bool) -> None:
+def query(
+    arguments: tuple[str, ...],
+    kind: str | None,
+    output: Path | None,
+    folder: Path | None,
+    show_secrets: bool,
+) -> None:
     """Run SQL over the frames of a log.
 
     \b
@@ -442,7 +473,7 @@ def query(arguments: tuple[str, ...], kind: str | None, output: Path | None, sho
     if kind == "parquet" and terminal:
         raise click.UsageError("parquet is not for a terminal: name a file with --output")
     *logs, sql = arguments
-    table = run_query(logs, sql, show_secrets=show_secrets)
+    table = run_query(logs, sql, show_secrets=show_secrets, cache=_cache_in(folder))
     data = f"{_table(table)}\n".encode() if kind == "table" else encoded(table, kind)
     if output is not None:
         _write(data, output)

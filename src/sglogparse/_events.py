@@ -139,6 +139,24 @@ def _whole(piece: pl.DataFrame, event: EventPlan) -> pl.DataFrame:
     return piece.with_columns(absent).select("row", *event.fields)
 
 
+def read_event(messages: pl.Series, plan: Plan, event: EventPlan) -> pl.DataFrame:
+    """Return the rows of the messages that are of one kind, and the fields that `event` has.
+
+    `event` is one of the plan's, or one of that name with fewer fields. A message belongs to the first rule
+    of the plan that takes it, so those before it are tried too.
+    """
+    fields = {name: DTYPES[kind] for name, kind in event.fields.items()}
+    pieces = [pl.DataFrame(schema={"row": pl.UInt32, **fields})]
+    prefixes = tuple(prefix for one in event.wordings for prefix in one.prefixes)
+    some = messages.to_frame("message").with_row_index("row").filter(_starts_with(prefixes))
+    for candidates, rows in _buckets(some["message"], plan):
+        left = some[rows]
+        for one in candidates[: [one.name for one in candidates].index(event.name)]:
+            left = _taken(left, one)[1]
+        pieces += _taken(left, event)[0]
+    return pl.concat(pieces, how="diagonal").sort("row")
+
+
 def kind_type(plan: Plan) -> pl.Enum:
     """Return the type of a line's kind: the events, in the order of the plan, and what lines are besides."""
     return pl.Enum([*(event.name for event in plan.events), "message", *BLOCKS, *family_names()])

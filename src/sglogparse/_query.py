@@ -5,38 +5,64 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from sglogparse._errors import QueryError
-from sglogparse._log import Log, read_log
+from sglogparse._log import read_log
 from sglogparse._safe import masked_frame
+from sglogparse._scan import scan_schemas
+
+if TYPE_CHECKING:
+    from sglogparse._cache import Cache
+    from sglogparse._source import SourceFile
 
 #: Formats in which a frame can be written; a file's ending names the same.
 FORMATS = ("csv", "json", "ndjson", "parquet")
 
 
 def tables_of(
-    logs: Sequence[str], *, show_secrets: bool = False, wanted: str | None = None
+    logs: Sequence[str],
+    *,
+    show_secrets: bool = False,
+    wanted: str | None = None,
+    cache: Cache | None = None,
 ) -> dict[str, pl.DataFrame]:
     """Return every frame of the logs, `lines`, `unparsed` and `files`, by name; secrets masked unless shown.
 
     Tables whose name does not occur in `wanted` (an SQL text) are empty: masking them would be in vain.
     """
-    log = read_log(logs)
-    tables = {**log.frames, "lines": log.lines, "unparsed": log.unparsed, "files": _files(log)}
-    if wanted is not None:
-        text = wanted.casefold()
-        tables = {name: frame if name in text else frame.clear() for name, frame in tables.items()}
+    text = None if wanted is None else wanted.casefold()
+    names = [name for name in scan_schemas() if text is None or name in text]
+    files, found = frames_of(logs, names, cache)
+    tables = {
+        name: found[name] if name in found else pl.DataFrame(schema=schema)
+        for name, schema in scan_schemas().items()
+    }
+    tables["files"] = _files(files)
     return tables if show_secrets else {name: masked_frame(frame) for name, frame in tables.items()}
 
 
-def _files(log: Log) -> pl.DataFrame:
+def frames_of(
+    logs: Sequence[str], names: Iterable[str], cache: Cache | None = None
+) -> tuple[tuple[SourceFile, ...], dict[str, pl.DataFrame]]:
+    """Return the files of logs and some of their frames (of scan_schemas), from a cache if one is given."""
+    if cache is None:
+        log = read_log(logs)
+        return log.files, {name: getattr(log, name) for name in names}
+    from sglogparse._cache import read_kept
+
+    kept = read_kept(logs, list(names), cache)
+    return kept.files, {name: kept.frame(name) for name in kept.parts}
+
+
+def _files(files: Iterable[SourceFile]) -> pl.DataFrame:
     """Return a row a file: its index in the other frames, path, lines, size (bytes) and what was replaced."""
     return pl.DataFrame(
-        [(index, one.path, one.lines, one.bytes, one.replaced_bytes) for index, one in enumerate(log.files)],
+        [(index, one.path, one.lines, one.bytes, one.replaced_bytes) for index, one in enumerate(files)],
         schema={
             "file": pl.UInt16,
             "path": pl.String,
@@ -48,12 +74,14 @@ def _files(log: Log) -> pl.DataFrame:
     )
 
 
-def run_query(logs: Sequence[str], sql: str, *, show_secrets: bool = False) -> pl.DataFrame:
+def run_query(
+    logs: Sequence[str], sql: str, *, show_secrets: bool = False, cache: Cache | None = None
+) -> pl.DataFrame:
     """Run SQL over the frames of logs.
 
     Raises QueryError for SQL that polars cannot run, and SourceError for a log that cannot be read.
     """
-    tables = tables_of(logs, show_secrets=show_secrets, wanted=sql)
+    tables = tables_of(logs, show_secrets=show_secrets, wanted=sql, cache=cache)
     try:
         return pl.SQLContext(tables, eager=True).execute(sql)
     except pl.exceptions.PolarsError as error:

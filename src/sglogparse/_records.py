@@ -9,7 +9,7 @@ joined. No rank is null, never 0; no time is null; times carry no zone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -45,6 +45,27 @@ def read_records(
     `headed` tells whether the line has a header; `level` is null where none is printed. The second frame has
     a row a line that something has carried, as far as that is certain or its file is `accepted`.
     """
+    text, found, carried = read_headers(lines, plan, accepted)
+    message, level = read_messages(text, found, plan)
+    records = pl.concat(
+        [
+            lines,
+            head_columns(found, plan),
+            level,
+            pl.DataFrame([message, found["header"].is_not_null().alias("headed")]),
+        ],
+        how="horizontal",
+    )
+    return records, carried
+
+
+def read_headers(
+    lines: pl.DataFrame, plan: Plan, accepted: Accepted | None = None
+) -> tuple[pl.Series, pl.DataFrame, pl.DataFrame]:
+    """Return the text of each line without its carrier, its header with the fields as text, and the carried.
+
+    What is carried, and accepted, is what it is to read_records.
+    """
     text = _visible(lines["text"])
     found = _headers(text, plan)
     carried = _carried(lines["file"], text, found, plan, accepted or {})
@@ -54,21 +75,26 @@ def read_records(
         rows, more = carried["row"], _headers(carried["rest"], plan)
         found = found.with_columns(found[name].scatter(rows, more[name]) for name in found.columns)
         text = text.scatter(rows, carried["rest"])
+    return text, found, carried
+
+
+def read_messages(text: pl.Series, found: pl.DataFrame, plan: Plan) -> tuple[pl.Series, pl.DataFrame]:
+    """Return what stands behind each header, without blanks at its end, and the level that is printed."""
     message, level = _levels(_after(text, found["header"]), found["located"], plan)
-    records = pl.concat(
-        [
-            lines,
-            _times(found["stamp"], found["clock"]),
-            _named(found),
-            _ranks(found["tags"], plan),
-            # the oldest releases print the index of the device, or of the rank, alone
-            _numbers(found),
-            level,
-            pl.DataFrame([_stripped(message), found["header"].is_not_null().alias("headed")]),
-        ],
-        how="horizontal",
-    )
-    return records, carried
+    return _stripped(message), level
+
+
+def head_columns(found: pl.DataFrame, plan: Plan, names: Collection[str] = RECORD_SCHEMA) -> pl.DataFrame:
+    """Return the columns that headers give, times and ranks; at least those of them that are in `names`."""
+    parts = []
+    if not {"time", "clock"}.isdisjoint(names):
+        parts.append(_times(found["stamp"], found["clock"]))
+    if "rank" in names:
+        parts.append(_named(found))
+    if not set(RANKS).isdisjoint(names):
+        # the oldest releases print the index of the device, or of the rank, alone
+        parts += [_ranks(found["tags"], plan), _numbers(found)]
+    return pl.concat(parts, how="horizontal")
 
 
 def _absent(names: Iterable[str], dtype: pl.DataType, height: int) -> pl.DataFrame:

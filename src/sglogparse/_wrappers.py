@@ -85,7 +85,7 @@ _MOMENT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,
 #: What Ray puts behind a line that came from several processes.
 _REPEATED = r" \[repeated ([0-9]+)x across cluster\].*$"
 #: Wrappers that are no grammar rules: they take in a part of what follows, or are no text before a line.
-_JSON, _GLUED, HARNESS = "json", "glued", "harness"
+JSON, _GLUED, HARNESS = "json", "glued", "harness"
 #: What a line of SGLang, of Python or of torch starts with.
 _KNOWN = (
     r"^(?:\[(?:[0-9]{4}-[0-9]{2}-[0-9]{2} |[0-9]{2}:[0-9]{2}:[0-9]{2}[\] ])"
@@ -123,7 +123,7 @@ def accepted_wrappers(lines: pl.DataFrame, plan: Plan) -> Accepted:
     sample = lines.group_by("file", maintain_order=True).head(SAMPLE).filter(bare)
     if sample.is_empty():
         return {}
-    names = [_JSON, _GLUED, HARNESS, *(one.name for one in plan.wrappers if not one.certain)]
+    names = [JSON, _GLUED, HARNESS, *(one.name for one in plan.wrappers if not one.certain)]
     every = sample["file"].unique().to_list()
     found = peel(sample.select("file", "text"), plan, dict.fromkeys(names, every))
     behind = pl.col("carrier").str.split(" ").list.last().is_in([w.name for w in plan.wrappers if w.certain])
@@ -237,7 +237,7 @@ def _layer(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
 def _tried(plan: Plan) -> tuple[tuple[str, str | None], ...]:
     """Return the wrappers in the order in which they are tried, with their patterns; JSON has none."""
     rules = ((one.name, one.pattern) for one in plan.wrappers)
-    return (_JSON, None), (HARNESS, _HARNESS_PATTERN), *rules, (_GLUED, _GLUED_PATTERN)
+    return (JSON, None), (HARNESS, _HARNESS_PATTERN), *rules, (_GLUED, _GLUED_PATTERN)
 
 
 @cache
