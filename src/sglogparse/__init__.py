@@ -14,11 +14,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from sglogparse._errors import GrammarError, QueryError, SglogparseError, SourceError
-from sglogparse._report import Diagnosis, Evidence, Finding, Outcome, Severity
 from sglogparse._version import __version__
 
 if TYPE_CHECKING:
     from sglogparse._log import Log, read_log
+    from sglogparse._report import Diagnosis, Evidence, Finding, Outcome, Severity
 
 __all__ = [
     "Diagnosis",
@@ -42,10 +42,17 @@ if "polars" not in sys.modules:
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:10000")
 
 
-def __getattr__(name: str) -> object:
-    """Import polars and the stages when a log is asked for, not before: `sglogparse --help` needs neither."""
-    if name in ("Log", "read_log"):
-        from sglogparse import _log
+#: What is imported when it is asked for, not before: `sglogparse --help` needs neither polars nor the stages.
+_LATE = {
+    **dict.fromkeys(("Log", "read_log"), "_log"),
+    **dict.fromkeys(("Diagnosis", "Evidence", "Finding", "Outcome", "Severity"), "_report"),
+}
 
-        return getattr(_log, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    """Import a name of `_LATE`."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"sglogparse.{_LATE[name]}"), name)
