@@ -13,11 +13,11 @@ import contextlib
 import sys
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+from sglogparse._cheap import dataclass
 from sglogparse._errors import SourceError
 
 #: How much of a file is looked at to tell text from binary data, bytes.
