@@ -16,11 +16,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from sglogparse._errors import GrammarError, QueryError, SglogparseError, SourceError
-from sglogparse._report import Diagnosis, Evidence, Finding, Outcome, Severity
 from sglogparse._version import __version__
 
 if TYPE_CHECKING:
     from sglogparse._log import Log, read_log
+    from sglogparse._report import Diagnosis, Evidence, Finding, Outcome, Severity
     from sglogparse._scan import Scan, scan_log
 
 __all__ = [
@@ -47,14 +47,18 @@ if "polars" not in sys.modules:
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:10000")
 
 
+#: What is imported when it is asked for, not before: `sglogparse --help` needs neither polars nor the stages.
+_LATE = {
+    **dict.fromkeys(("Log", "read_log"), "_log"),
+    **dict.fromkeys(("Scan", "scan_log"), "_scan"),
+    **dict.fromkeys(("Diagnosis", "Evidence", "Finding", "Outcome", "Severity"), "_report"),
+}
+
+
 def __getattr__(name: str) -> object:
-    """Import polars and the stages when a log is asked for, not before: `sglogparse --help` needs neither."""
-    if name in ("Log", "read_log"):
-        from sglogparse import _log
+    """Import a name of `_LATE`."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(_log, name)
-    if name in ("Scan", "scan_log"):
-        from sglogparse import _scan
-
-        return getattr(_scan, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"sglogparse.{_LATE[name]}"), name)

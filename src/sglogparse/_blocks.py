@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._compiler import compiled_plan
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._spans import GO_ON, Span, read_spans
@@ -38,14 +39,14 @@ from sglogparse._tracebacks import (
 _TAG = (
     r"^((?:\[rank[0-9]+\]:)+|\((?:[A-Za-z_][A-Za-z0-9_.:]* )?pid=[0-9]+(?:, ip=[0-9A-Za-z.:_-]+)?\))(?: |$)"
 )
-_TORCH_TAG = re.compile(r"\[rank([0-9]+)\]:")
+_TORCH_TAG = lazy(r"\[rank([0-9]+)\]:")
 #: A traceback that an exporter has put on one line, with its line ends escaped.
 _ONE_LINE = r'Traceback \(most recent call last\):\\n +File \\?"[^"]+", line [0-9]+'
 #: The rest of a string, and quotes with what is escaped.
 _UP_TO = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*") for quote in "\"'"}
-_QUOTE = re.compile(r"\\.|'")
-_ESCAPED = re.compile(r"\\(.)")
-_HIT = re.compile(r"\] (?:[A-Z]+: )?([A-Za-z]+) hit an exception: ")
+_QUOTE = lazy(r"\\.|'")
+_ESCAPED = lazy(r"\\(.)")
+_HIT = lazy(r"\] (?:[A-Z]+: )?([A-Za-z]+) hit an exception: ")
 
 STACK_FRAME = pl.Struct({"path": pl.String, "line": pl.Int64, "function": pl.String, "code": pl.String})
 SUB_EXCEPTION = pl.Struct(

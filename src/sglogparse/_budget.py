@@ -13,13 +13,13 @@ token fits: rest > 0 exactly when mem_fraction_static > 1 - avail / total.
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sglogparse._cheap import dataclass
 from sglogparse._interval import GIB, Interval, round_up
 from sglogparse._launches import once
 

@@ -5,33 +5,34 @@ Findings go to standard output, notes and errors to standard error. Each command
 
 from __future__ import annotations
 
+import gc
 import io
-import json
 import math
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from sglogparse._errors import QueryError, SglogparseError
-from sglogparse._safe import plain
 from sglogparse._version import __version__
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+    from pathlib import Path
+
     import polars as pl
 
     from sglogparse._cache import Cache
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+#: Objects after which Python looks for those that nobody needs any more.
+_OFTEN = 100_000
 #: Which formats an export can write, by the ending of the file.
 _ENDINGS = (".parquet", ".csv", ".ndjson")
 
@@ -85,11 +86,18 @@ _text_or_json = click.option(
 )
 
 
+def _path(_context: click.Context, _option: click.Parameter, text: str | None) -> Path | None:
+    from pathlib import Path
+
+    return None if text is None else Path(text)
+
+
 _cache_folder = click.option(
     "--cache",
     "folder",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=str),
+    callback=_path,
     help="Keep the frames here, for when the same logs are read again. Secrets are not masked there.",
 )
 
@@ -113,6 +121,8 @@ def main(ctx: click.Context) -> None:
 
     LOG is a file (plain or gzip); - is standard input.
     """
+    # a command makes much and drops little: with Python's thresholds the collector takes a tenth of its time
+    gc.set_threshold(_OFTEN, 50, 100)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that cannot show a character shows its code
@@ -358,6 +368,8 @@ def _share(text: str | None) -> Fraction | None:
     """Read a share between 0 and 1, exactly as it is written."""
     if text is None:
         return None
+    from fractions import Fraction
+
     # written out: a short exponent can stand for a number that nothing can hold
     share = Fraction(text) if re.fullmatch(r"[0-9]?\.[0-9]{1,12}", text) else Fraction(0)
     if not 0 < share < 1:
@@ -374,7 +386,8 @@ def _share(text: str | None) -> Fraction | None:
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=str),
+    callback=_path,
     help="A file, or a folder for all frames.",
 )
 @click.option(
@@ -400,6 +413,8 @@ def export(
     With one --frame, OUTPUT is a file whose ending gives the format. Otherwise it is a folder, and each
     frame that has rows becomes a file in it.
     """
+    from pathlib import Path
+
     from sglogparse._query import encoded, tables_of
 
     if str(output) == "-":
@@ -444,7 +459,11 @@ def _write(data: bytes, path: Path) -> None:
     help="Default: what the ending of --output names; else a table at a terminal, csv otherwise.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write here instead of standard output."
+    "-o",
+    "--output",
+    type=click.Path(path_type=str),
+    callback=_path,
+    help="Write here instead of standard output.",
 )
 @_cache_folder
 @_show_secrets
@@ -478,6 +497,8 @@ def query(
     if output is not None:
         _write(data, output)
     elif terminal or kind == "table":
+        from sglogparse._safe import plain
+
         _print("\n".join(map(plain, data.decode().rstrip("\n").split("\n"))))
     else:
         _print(data)
@@ -539,6 +560,8 @@ def _list(rows: list[dict[str, Any]], output_format: str) -> None:
     from sglogparse.render.table import render_rows
 
     if output_format == "json":
+        import json
+
         _print(json.dumps(rows, indent=2))
         return
     texts = [[", ".join(one) if isinstance(one, list) else str(one) for one in row.values()] for row in rows]
@@ -568,6 +591,8 @@ def _print(data: str | bytes) -> None:
 
 
 def _note(text: str) -> None:
+    from sglogparse._safe import plain
+
     click.echo(plain(text), err=True)
 
 
@@ -579,7 +604,9 @@ def _hush(*streams: Any) -> None:  # noqa: ANN401 - a stream of any kind
 
 
 def _width() -> int:
-    return max(40, shutil.get_terminal_size((80, 24)).columns)
+    from shutil import get_terminal_size
+
+    return max(40, get_terminal_size((80, 24)).columns)
 
 
 def _colour() -> bool:

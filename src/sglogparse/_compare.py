@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 
 from sglogparse._budget import printed_budgets, smallest_fraction
+from sglogparse._cheap import lazy
 from sglogparse._comparison import (
     AFTER_CAPTURE,
     AFTER_POOLS,
@@ -88,7 +89,7 @@ _ORDER = (
 #: An implied fraction that is not known better than this is not compared.
 _SHARP = Fraction(1, 100)
 #: A number that memory can have: no exponent, no end of digits, no nan.
-_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
+_NUMBER = lazy(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 
 @once

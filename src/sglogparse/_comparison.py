@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from sglogparse._cheap import dataclass
 from sglogparse._interval import Interval
 from sglogparse._launches import Launch
 from sglogparse._report import Evidence, Outcome

@@ -18,6 +18,7 @@ from itertools import combinations
 from pathlib import PurePath
 from typing import NamedTuple
 
+from sglogparse._cheap import lazy
 from sglogparse._comparison import (
     AFTER_POOLS,
     BUDGET,
@@ -279,7 +280,7 @@ def _model(side: Side) -> str:
 
 
 #: A model in the cache of the hub: models--owner--name/snapshots/hash.
-_CACHED = re.compile(r"models--([^/]+)/snapshots/[0-9a-f]{20,}/?$")
+_CACHED = lazy(r"models--([^/]+)/snapshots/[0-9a-f]{20,}/?$")
 
 
 def _role(side: Side) -> str | None:

@@ -6,10 +6,11 @@ lines (kind) --> counts by file and kind --> Coverage
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
+
+from sglogparse._cheap import dataclass
 
 if TYPE_CHECKING:
     from sglogparse._log import Log

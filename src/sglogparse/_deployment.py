@@ -10,13 +10,13 @@ an offset of clocks rests on lines that must be simultaneous, and is null where 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sglogparse._cheap import dataclass
 from sglogparse._launches import NODE_ARGS, once, rank_key, rank_spread, stamps
 from sglogparse._report import ClockOffset
 from sglogparse._vitals import span

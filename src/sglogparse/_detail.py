@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._report import Detail
 
 if TYPE_CHECKING:
@@ -22,17 +23,15 @@ _AFTER = 10
 #: How far below a native crash its thread dumps begin, lines: the dumps of other threads come first.
 _DUMPS = 400
 #: Code of SGLang itself: a package, a checkout, or its kernels.
-_SGLANG = re.compile(r"(?:^|/)(?:sglang|sgl_kernel|sglang_router)/")
+_SGLANG = lazy(r"(?:^|/)(?:sglang|sgl_kernel|sglang_router)/")
 #: What stands before the part of a path that tells where code is.
-_ROOT = re.compile(r"^.*?(?:(?:site|dist)-packages/|/python/(?=sglang/)|(?=sglang/srt/))")
+_ROOT = lazy(r"^.*?(?:(?:site|dist)-packages/|/python/(?=sglang/)|(?=sglang/srt/))")
 #: A value that a message names, without the objects it is an attribute of.
-_VALUE = re.compile(
-    r"(?<![A-Za-z0-9_.])(?:[A-Za-z_][A-Za-z0-9_]*\.)*([A-Za-z_][A-Za-z0-9_]*(?:\(\))?=[^\s,;()]+)"
-)
+_VALUE = lazy(r"(?<![A-Za-z0-9_.])(?:[A-Za-z_][A-Za-z0-9_]*\.)*([A-Za-z_][A-Za-z0-9_]*(?:\(\))?=[^\s,;()]+)")
 _BEGIN = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^ *File "([^"]+)", line ([0-9]{1,9}), in ([^ ]+)$')
+_FRAME = lazy(r'^ *File "([^"]+)", line ([0-9]{1,9}), in ([^ ]+)$')
 #: A number with more digits than anybody reads.
-_LONG = re.compile(r"=-?[0-9]+\.[0-9]{4,}$")
+_LONG = lazy(r"=-?[0-9]+\.[0-9]{4,}$")
 
 
 def detail_of(launch: Launch, root: Evidence) -> Detail:

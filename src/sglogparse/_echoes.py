@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from sglogparse._cheap import dataclass, lazy
 
 
 class Role(StrEnum):
@@ -267,7 +268,7 @@ WAITING: tuple[Waiting, ...] = (
 
 
 #: A call in a line of code.
-_CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\(")
+_CALL = lazy(r"([A-Za-z_][A-Za-z0-9_]*)\(")
 
 
 def role_of(exception: str) -> tuple[Role, str]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import polars as pl
 
+from sglogparse._cheap import dataclass
 from sglogparse._compiler import rule_patterns
 from sglogparse._grammar import Sample, grammar_text, notes_of
 from sglogparse._records import RECORD_SCHEMA
@@ -118,7 +118,7 @@ def _begun(messages: pl.Series) -> pl.Series:
     codes = pl.Series("code", [None], dtype=pl.UInt8).new_from_index(0, len(messages))
     left, index = messages, pl.int_range(len(messages), dtype=pl.UInt32, eager=True)
     present = set(messages.str.head(1).unique())
-    for code, family in enumerate(families()):
+    for code, family in enumerate(families() if present else ()):
         if family.first is not None and family.first.isdisjoint(present):
             continue
         taken = left.str.contains(family.pattern)

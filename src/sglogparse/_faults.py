@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from sglogparse._bare import HEAD, message_heads
+from sglogparse._cheap import dataclass, lazy
 from sglogparse._echoes import Role, role_of, role_of_stack
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
@@ -35,14 +36,14 @@ _BAR_PHASES = (
     ("weight loading", "Loading (?:safetensors|pt|checkpoint|.*checkpoint shards)|checkpoint shards:"),
 )
 #: A status of torch_npu, and the line below it by which CANN says what it was.
-_ASCEND = re.compile(r"\bERR[0-9]{5}\b")
-_ASCEND_TOLD = re.compile(r"^\[PID: ?[0-9]+\] .*\(E[A-Z][0-9]{4}\): |^E[A-Z0-9][0-9]{4}: ")
+_ASCEND = lazy(r"\bERR[0-9]{5}\b")
+_ASCEND_TOLD = lazy(r"^\[PID: ?[0-9]+\] .*\(E[A-Z][0-9]{4}\): |^E[A-Z0-9][0-9]{4}: ")
 #: How graph capture speaks of an exception that came before.
-_CAPTURE_FAILED = re.compile(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed|previous error during capture")
+_CAPTURE_FAILED = lazy(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed|previous error during capture")
 #: Libraries: code that a server calls and that calls no server.
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|^<|/lib/python[0-9.]+/")
+_LIBRARY = lazy(r"/(?:site|dist)-packages/|^<|/lib/python[0-9.]+/")
 #: An exception within the message of another one.
-_INNER = re.compile(r"^(?:- )?(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9]*(?:Error|Exception): [^ ]")
+_INNER = lazy(r"^(?:- )?(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Z][A-Za-z0-9]*(?:Error|Exception): [^ ]")
 #: How far below an exception without a text of its own its reason stands, lines.
 _REASON = 40
 #: Families of programs that start servers, test them or look at them: their failures are not the server's.
@@ -94,11 +95,11 @@ _DUMP = r"\(most recent call first\)|\", line [0-9]+ in "
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
 #: Code that answers one request (but for building the handler, which is part of a start).
-_REQUEST_CODE = re.compile(r"sglang/srt/(?:entrypoints/)?(?:openai|ollama|anthropic)(?:_api)?/")
+_REQUEST_CODE = lazy(r"sglang/srt/(?:entrypoints/)?(?:openai|ollama|anthropic)(?:_api)?/")
 #: Paths of the server itself.
-_SERVER_CODE = re.compile(r"sglang/(?:srt/|launch_server|server|multimodal_gen/|cli/|bench)")
+_SERVER_CODE = lazy(r"sglang/(?:srt/|launch_server|server|multimodal_gen/|cli/|bench)")
 #: Functions that only a rank's process runs.
-_RANK_CODE = re.compile(r"run_scheduler_process|event_loop_|forward_thread_func|run_data_parallel_controller")
+_RANK_CODE = lazy(r"run_scheduler_process|event_loop_|forward_thread_func|run_data_parallel_controller")
 #: Functions that only run in one phase; the stack says more than the last line that was printed.
 _STACK_PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("serving", ("event_loop", "run_batch", "process_batch_result", "forward_thread_func")),

@@ -9,10 +9,11 @@ Both readers must give the same fields for a line, or both refuse it; the tests 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from sglogparse._cheap import dataclass
 
 if TYPE_CHECKING:
     from lark import Lark

@@ -7,11 +7,9 @@ NCCL's watchdog     --> Collective (rank, number, operation, sizes, limit), work
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 import polars as pl
 
+from sglogparse._cheap import dataclass, lazy
 from sglogparse._launches import Launch, Whole, between, once, rank_spread, throughout
 from sglogparse._phases import seconds
 from sglogparse._serving import number, statuses
@@ -19,16 +17,16 @@ from sglogparse._vitals import span
 
 #: A rank fell silent first when it did so this long before the one that spoke last, s.
 _EARLIER = 2.0
-_PROCESS = re.compile(r"Process ([0-9]+): ([^ ]+)")
-_THREAD = re.compile(r"Thread [0-9A-Fx]+ \(([a-z+]+)\)(?:: \"(.*)\")?$")
-_FRAME = re.compile(r" {4}(?P<name>.+?) \((?P<place>[^()]+)\)$")
+_PROCESS = lazy(r"Process ([0-9]+): ([^ ]+)")
+_THREAD = lazy(r"Thread [0-9A-Fx]+ \(([a-z+]+)\)(?:: \"(.*)\")?$")
+_FRAME = lazy(r" {4}(?P<name>.+?) \((?P<place>[^()]+)\)$")
 #: Frames that wait in the system, or in Python's own libraries: what called them is what tells.
-_SYSTEM = re.compile(
+_SYSTEM = lazy(
     r"\.so(?:\.[0-9.]+)?(?::[0-9]+)?$|^<"
     r"|(?:threading|selectors|subprocess|popen_fork|queue|multiprocessing/[a-z_]+)\.py"
 )
 #: The C library's waiting, below which nothing tells.
-_LIBC = re.compile(r"^(?:libc|ld-linux|libpthread)")
+_LIBC = lazy(r"^(?:libc|ld-linux|libpthread)")
 
 
 def last_state(launch: Launch, line: int) -> str | None:
@@ -142,12 +140,12 @@ class Collective:
 
 _CAUGHT = "Watchdog caught collective operation timeout"
 _ENQUEUED = "last enqueued"
-_WORK = re.compile(
+_WORK = lazy(
     r"SeqNum=([0-9]{1,18}), OpType=([A-Za-z_]+)(?:, NumelIn=([0-9]{1,18}))?(?:, NumelOut=[0-9]+)?"
     r"(?:, Timeout\(ms\)=([0-9]{1,18}))?\)(?: ran for ([0-9]{1,18}) milliseconds)?"
 )
-_RANK = re.compile(r"^\[rank([0-9]+)\]:|\bRank ([0-9]+)\]")
-_QUEUED = re.compile(
+_RANK = lazy(r"^\[rank([0-9]+)\]:|\bRank ([0-9]+)\]")
+_QUEUED = lazy(
     r"last enqueued (?:NCCL )?work: (-?[0-9]{1,18}), last completed (?:NCCL )?work: (-?[0-9]{1,18})"
 )
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
+
+from sglogparse._cheap import dataclass
 
 GIB = 1 << 30
 #: Bytes of what HiCache calls "GB" of host memory; the "GB" of SGLang's device lines is a GiB

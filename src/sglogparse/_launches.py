@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._compiler import compiled_plan
 from sglogparse._events import COUNTS, printed
 from sglogparse._grammar import rule_names
@@ -69,7 +69,7 @@ STANDS = {
 
 
 #: Numbers that a machine can have: up to 2^60, which is more than the bytes of any memory.
-_POSSIBLE = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,30})?(?:e[+-]?[0-9])?")
+_POSSIBLE = lazy(r"-?[0-9]{1,18}(?:\.[0-9]{1,30})?(?:e[+-]?[0-9])?")
 #: Events of a request: only a server that serves can lose one, or finish one.
 _REQUESTS = (
     "kv_transfer_failed",

@@ -7,6 +7,7 @@ same, and each such call costs polars a query, however empty the frame.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
@@ -15,8 +16,25 @@ if TYPE_CHECKING:
     from sglogparse._events import Frames
 
 
+@cache
+def _column(kind: pl.DataType) -> pl.Series:
+    return pl.Series([], dtype=kind)
+
+
+@cache
+def _schemas() -> dict[str, dict[str, pl.DataType]]:
+    from sglogparse._log import frame_schemas
+
+    return frame_schemas()
+
+
 class Nothing(pl.DataFrame):
     """A frame without rows: any choice, order or part of them is the frame itself."""
+
+    @classmethod
+    def of(cls, schema: Mapping[str, pl.DataType]) -> Self:
+        """Return a frame without rows: of columns that are there, which costs a quarter of a new schema."""
+        return cls([_column(kind).alias(name) for name, kind in schema.items()])
 
     def filter(self, *_: Any, **__: Any) -> Self:  # noqa: ANN401 - whatever polars takes
         """Return the frame: none of its rows is left out."""
@@ -65,11 +83,7 @@ class LaunchFrames(Mapping[str, pl.DataFrame]):
         if frame is None:
             frame = self._nothing.get(name)
         if frame is None:
-            frame = self._frames[name]
-            if frame.height:  # made when it is asked for
-                self.present[name] = frame
-            else:
-                frame = self._nothing[name] = Nothing(frame)
+            frame = self._nothing[name] = Nothing.of(_schemas()[name])
         return frame
 
     def __iter__(self) -> Iterator[str]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import ast
 import json
 import math
-import re
 import warnings
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._stored import parser
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ _SCALAR = (
 _END = r"(?:, |(?P<end>[)}])$)"
 _VALUE = rf"(?P<value>{_SCALAR}|\[(?:(?:{_SCALAR})(?:, (?:{_SCALAR}))*)?\]|\{{\}}){_END}"
 #: A name that begins as a number does (inf, nan) is Lark's.
-_ARGUMENT = re.compile(rf"(?P<name>(?!inf|nan)[a-z][a-z0-9_]*)=(?:{_VALUE})?")
-_PAIR = re.compile(rf"'(?P<name>[a-z][a-z0-9_]*)': (?:{_VALUE})?")
-_NEXT = re.compile(_END)
+_ARGUMENT = lazy(rf"(?P<name>(?!inf|nan)[a-z][a-z0-9_]*)=(?:{_VALUE})?")
+_PAIR = lazy(rf"'(?P<name>[a-z][a-z0-9_]*)': (?:{_VALUE})?")
+_NEXT = lazy(_END)
 #: What an odd value is made of, to find its end.
-_PIECE = re.compile(
+_PIECE = lazy(
     r"'(?:[^'\\\r\n]|\\.)*'|\"(?:[^\"\\\r\n]|\\.)*\"|<(?:[^<>]|<[^<>]*>)*>"
     r"|[^'\"<()\[\]{},]+|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comma>,)"
 )
-_SCALARS = re.compile(_SCALAR)
+_SCALARS = lazy(_SCALAR)
 _CONSTANTS = {"None": None, "True": True, "False": False}
 
 _MOST_DIGITS = 4000

@@ -15,13 +15,13 @@ import fnmatch
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import polars as pl
 
 from sglogparse._archives import Found, archive_kind, is_archive, open_archive
+from sglogparse._cheap import dataclass
 from sglogparse._errors import SourceError
 from sglogparse._files import File, FileStream, Origin, StandardInput, Stream, unreadable
 from sglogparse._folders import files_in, files_like, is_glob, named_as_archive, named_as_log

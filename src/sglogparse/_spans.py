@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from sglogparse._cheap import lazy
+
 #: Lines that can follow the opening one of a span before they are looked at again.
 _NEAR = 400
 #: Lines of a bracketed text, at the most.
@@ -117,7 +119,7 @@ _CONTINUED: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 _OPENING, _CLOSING = r"[\[({]", r"[\])}]"
 #: A record of another logger: no part of what stands above it.
-_FOREIGN = re.compile(
+_FOREIGN = lazy(
     r"\[[0-9]{4}-|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|[IWEF][0-9]{4} "
 )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._records import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ STACK_FRAMES_DOCS = {
 
 #: A path within the sglang package: a folder of that name can also be a checkout or an environment.
 _SGLANG = r"^(?:.*/)?(sglang/(?:[A-Za-z0-9_]+/)*[A-Za-z0-9_]+\.py)$"
-_SGLANG_PATH = re.compile(_SGLANG)
+_SGLANG_PATH = lazy(_SGLANG)
 #: Lines between two parts of one dump.
 _GAP = 3
 #: What a line of a span says, by kind: the type of an exception and its message.
@@ -85,9 +86,9 @@ _SAYS: dict[str, tuple[re.Pattern[str], ...]] = {
     "compiler_output": (re.compile(r"(?P<message>.*(?:\berror(?: #|:)| \*\*\* |^FAILED: ).*)"),),
 }
 #: The thread of a device assert.
-_PLACE = re.compile(r" block: \[[0-9,]+\], thread: \[[0-9,]+\],?")
+_PLACE = lazy(r" block: \[[0-9,]+\], thread: \[[0-9,]+\],?")
 #: A frame of py-spy.
-_PYSPY_FRAME = re.compile(r" {4}(\S.*) \(([^()]+\.py):([0-9]+)\)$")
+_PYSPY_FRAME = lazy(r" {4}(\S.*) \(([^()]+\.py):([0-9]+)\)$")
 
 
 def stack_frames(tracebacks: pl.DataFrame) -> pl.DataFrame:

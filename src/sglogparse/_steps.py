@@ -10,14 +10,13 @@ the progress of bars are no part of a step.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sglogparse._cheap import dataclass, lazy
 from sglogparse._grammar import rule_names
 from sglogparse._launches import once, rank_list
 from sglogparse._records import RECORD_SCHEMA
@@ -187,7 +186,7 @@ def crowded(launch: Launch) -> list[str]:
     ]
 
 
-_VOLATILE = re.compile(r"0x[0-9a-fA-F]+|\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]+)?\b|(?:/[^\s/'\",]+){2,}/?")
+_VOLATILE = lazy(r"0x[0-9a-fA-F]+|\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]+)?\b|(?:/[^\s/'\",]+){2,}/?")
 
 
 def _normal(text: str) -> str:

@@ -7,11 +7,11 @@ launches --> jobs (files joined, clocks corrected) --> phases of all ranks since
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sglogparse._cheap import dataclass
 from sglogparse._deployment import read_groups
 from sglogparse._launches import first_line, read_launches
 from sglogparse._phases import PHASE_SCHEMA, START_PHASES, phases, seconds

@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sglogparse._cheap import lazy
 from sglogparse._stored import parser
 
 if TYPE_CHECKING:
@@ -35,44 +36,44 @@ EXCEPTION = (
     rf"^(?:(?:{_WORD}\.)+[A-Za-z0-9_]*{_SUFFIX}|[A-Z_][A-Za-z0-9_]*{_SUFFIX}|Exception|ExceptionGroup)"
     r"(?:\([A-Za-z0-9_.]*\))?(?:: |:?$)"
 )
-_EXCEPTION_LINE = re.compile(EXCEPTION)
+_EXCEPTION_LINE = lazy(EXCEPTION)
 #: After stack frames, any `name: text` or `dotted.name` at the margin is the exception, whatever its class.
-RAISED = re.compile(rf"[A-Za-z_][A-Za-z0-9_.]*(?:\([A-Za-z0-9_.]*\))?:(?: |$)|(?:{_WORD}\.)+{_WORD}$")
-_FRAME_LINE = re.compile(FRAME)
-_DUMP_LINE = re.compile(DUMP)
+RAISED = lazy(rf"[A-Za-z_][A-Za-z0-9_.]*(?:\([A-Za-z0-9_.]*\))?:(?: |$)|(?:{_WORD}\.)+{_WORD}$")
+_FRAME_LINE = lazy(FRAME)
+_DUMP_LINE = lazy(DUMP)
 #: A frame as faulthandler prints it; its stack stands innermost first.
-_DUMP_FRAME = re.compile(FRAME + " in ")
+_DUMP_FRAME = lazy(FRAME + " in ")
 #: A record of another logger, a shell's word or a ruler, which cannot be part of an exception's message.
-_FOREIGN = re.compile(
+_FOREIGN = lazy(
     r"[IWEF][0-9]{4} |\[|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]"
     r"|/[^ ]+:[0-9]+: |[^ ]+:[0-9]+:[0-9]+ \[|Process [A-Za-z]*Process-"
     r"|Fatal Python error: |terminate called |[=-]{10,}$"
     r"|(?:Killed|Aborted|Terminated|Segmentation fault)(?: \(core dumped\))?$"
 )
-_BAR = re.compile(r"[0-9]{1,3}%\|")
+_BAR = lazy(r"[0-9]{1,3}%\|")
 #: What the logging module prints after the traceback of an error of its own.
-_LOGGING = re.compile(r"Call stack:$|Message: |Arguments: ")
-_CARETS = re.compile(r"[ ~^]+$")
+_LOGGING = lazy(r"Call stack:$|Message: |Arguments: ")
+_CARETS = lazy(r"[ ~^]+$")
 #: Lines of an exception's message, at the most.
 LONGEST = 500
 #: A line that Ray prints once for many workers, and later than they did: it has no place in a stack.
-_REPEATED = re.compile(r"\[repeated [0-9]+x across cluster\]")
+_REPEATED = lazy(r"\[repeated [0-9]+x across cluster\]")
 #: The margin of what an exception group holds, and the rulers between its members.
 _MARGIN = r"^ *(?:\|(?: |$)|\+-)"
-_MARGIN_LINE = re.compile(_MARGIN)
-_RULER = re.compile(r" *(\+-\+|\+)-+(?: (?:[0-9]+|\.\.\.) -+)?$")
+_MARGIN_LINE = lazy(_MARGIN)
+_RULER = lazy(r" *(\+-\+|\+)-+(?: (?:[0-9]+|\.\.\.) -+)?$")
 _GROUP = "Exception Group Traceback (most recent call last):"
 #: A frame within a group.
 GROUP_FRAME = r'^ *\|  +File "[^"]+", line [0-9]+'
 #: What the messages of PyTorch, SGLang and Triton go on with after a blank line.
-_AFTER_BLANK = re.compile(
+_AFTER_BLANK = lazy(
     r"Possible solutions:|[0-9]\. |Open an issue on GitHub|Set TORCH_LOGS=|Set TORCHDYNAMO_VERBOSE=1"
     r"|You can suppress this exception|from user code:|The above operation failed|Last error:$"
     r"|CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE_CUDA_DSA`"
     r"|Device-side assertion|Exception raised from |frame #[0-9]+: |C\+\+ CapturedTraceback:"
 )
 #: The place in a listing of code that Triton's compiler complains about; the listing ends with a caret.
-_LISTING = re.compile(r"\bat [0-9]+:[0-9]+:$")
+_LISTING = lazy(r"\bat [0-9]+:[0-9]+:$")
 
 
 @dataclass

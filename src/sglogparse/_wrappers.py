@@ -153,10 +153,10 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     `lines` has `file` and `text`; rows that nothing carries are left out.
     """
     left = lines.select("file", pl.col("text").alias("rest")).with_row_index("row")
-    left = left.filter(pl.col("rest").str.contains(_any_wrapper(plan, frozenset(accepted))))
+    begun = pl.col("rest").str.contains(_any_wrapper(plan, frozenset(accepted)))
     layers = []
     for _ in range(_DEEPEST):
-        layer = _layer(left, plan, accepted)
+        layer = _layer(left.filter(begun), plan, accepted)
         if layer.is_empty():
             break
         layers.append(layer)
@@ -216,6 +216,8 @@ def _layer(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     """Peel one wrapper off each line that has one."""
     layers = [pl.DataFrame(schema=_LAYER)]
     for name, pattern in _tried(plan):
+        if left.is_empty():
+            break
         files = accepted.get(name)
         if files is None and name not in _certain(plan):
             continue

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._faults import Fault, trouble
 from sglogparse._launches import rank_spread
 from sglogparse.causes import (
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 _ABOVE_LINES = 60
 #: Of a block of any length, the lines that are looked at.
 _BLOCK_LINES = 400
-_FRAME = re.compile(r"File \\?\"(?P<path>[^\"\\]{1,400})\\?\", line [0-9]+, in (?P<function>[\w<>.]+)")
+_FRAME = lazy(r"File \\?\"(?P<path>[^\"\\]{1,400})\\?\", line [0-9]+, in (?P<function>[\w<>.]+)")
 _BEGIN = "Traceback (most recent call last)"
 #: An architecture that is refused, in the words of several releases.
-_REFUSED = re.compile(r"architectures?:? \[?'?(?P<name>[A-Z]\w+)")
+_REFUSED = lazy(r"architectures?:? \[?'?(?P<name>[A-Z]\w+)")
 #: Events that print how much device memory is free.
 _FREE_LINES = (
     "load_weight_begin",
@@ -67,7 +68,7 @@ _MESSAGE = 40
 #: A message is looked at up to here.
 _MOST = 2000
 #: A status of a library of Ascend's: what it means stands in the lines around it.
-_STATUS = re.compile(r"\bERR[0-9]{5}\b")
+_STATUS = lazy(r"\bERR[0-9]{5}\b")
 #: Words for what an argument sets, and the argument.
 _SUBJECTS = (
     (r"(?i)\bkv[ _-]?cache\b|\b[kv]_scales?\b", "--kv-cache-dtype"),

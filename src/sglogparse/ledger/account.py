@@ -12,10 +12,10 @@ and tokens, what the allocator rounds up to, buffers between two printed measure
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from sglogparse._cheap import dataclass
 from sglogparse._interval import HOST_GB, Interval
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.rank_equations import pools_of

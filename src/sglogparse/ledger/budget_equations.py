@@ -5,10 +5,10 @@ Each statement becomes facts and equations of a group of ranks (see group_equati
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 from sglogparse._budget import Printed, has_state_pools, printed_budgets
+from sglogparse._cheap import lazy
 from sglogparse._interval import GIB, Interval
 from sglogparse._launches import Launch
 from sglogparse.ledger.model import ANY, FRACTION, Group, Model, before, releases, since, tokens_of
@@ -18,7 +18,7 @@ from sglogparse.ledger.solver import Fact, Variable
 #: Tokens a page, at most, where the arguments are not in the log.
 _LARGEST_PAGE = 256
 _SIZING = "profile_max_num_token (0.2.0 to 0.5.15), _profile_available_bytes (0.5.16 and later)"
-_REFUSAL = re.compile(
+_REFUSAL = lazy(
     r"--mem-fraction-static=(?P<fraction>-?[0-9.]+)\. "
     r"Raise --mem-fraction-static above (?P<suggested>-?[0-9.]+) "
     r"\(minimum viable = 1 - available/pre = (?P<minimum>-?[0-9.]+)\)"

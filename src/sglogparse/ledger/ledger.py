@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
+from sglogparse._cheap import dataclass
 from sglogparse._launches import Launch, once
 from sglogparse.ledger.budget_equations import may_cap
 from sglogparse.ledger.equations import build

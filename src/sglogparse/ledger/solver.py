@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
 from typing import Protocol
 
+from sglogparse._cheap import dataclass
 from sglogparse._interval import Interval
 
 Variable = Hashable

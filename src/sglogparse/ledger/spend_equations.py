@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from sglogparse._budget import draft_headroom, has_state_pools
+from sglogparse._cheap import lazy
 from sglogparse._interval import GIB, Interval
 from sglogparse._launches import Launch
 from sglogparse.ledger.budget_equations import may_cap
@@ -47,7 +47,7 @@ _OTHER_FORMULAS = (
     ("post_capture_sizing", "the pools are sized after graph capture"),
 )
 #: Models whose pools hold more than the formula counts: the index keys of sparse attention.
-_SPARSE = re.compile(r"(?i)V3[._-]?2|Dsa|NSA|glm-?5")
+_SPARSE = lazy(r"(?i)V3[._-]?2|Dsa|NSA|glm-?5")
 #: What a pool of sparse attention takes beyond its budget, as a share: index keys and scales (to 0.5.16).
 _INDEX_KEYS = Fraction(12, 100)
 #: Elements a token and layer of latent attention: kv_lora_rank + qk_rope_head_dim of all models that have it.

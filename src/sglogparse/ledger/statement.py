@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sglogparse._cheap import dataclass
 from sglogparse._interval import Interval
 from sglogparse._launches import Launch, read_launches
 from sglogparse._report import Evidence

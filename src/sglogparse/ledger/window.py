@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 import polars as pl
 
 from sglogparse._budget import printed_budgets, smallest_fraction
+from sglogparse._cheap import dataclass, lazy
 from sglogparse._faults import faults
 from sglogparse._interval import GIB, Interval, round_up
 from sglogparse._launches import Launch, once
@@ -29,18 +29,18 @@ from sglogparse.ledger.readings import Number, Rank, read_ranks
 NARROW_GIB = Fraction(1)
 #: What SGLang says when no budget is left: up to 0.5.13, and since.
 REFUSED = r"Not enought? memory\. Please try to increase|leave no GPU memory for the KV cache"
-_GIVEN = re.compile(r"(?:mem_fraction_static=|--mem-fraction-static=)([0-9]*\.?[0-9]+)")
+_GIVEN = lazy(r"(?:mem_fraction_static=|--mem-fraction-static=)([0-9]*\.?[0-9]+)")
 
 _SIZE = r"([0-9]+(?:\.[0-9]+)?) (bytes|[KMGTPE]iB)"
 _UNITS = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50, "EiB": 60}
-_TRIED = re.compile(rf"out of memory\. Tried to allocate {_SIZE}")
-_CAPACITY = re.compile(rf"total capaci?ty of {_SIZE}")
-_FREE = re.compile(rf"of which {_SIZE} is free")
-_OLD = re.compile(rf"{_SIZE} total capacity; .*?{_SIZE} free;")
-_OTHER = re.compile(rf"Process ([0-9]{{1,10}}) has {_SIZE} memory in use")
-_OWN = re.compile(rf"this process has {_SIZE} memory in use")
-_TORCH = re.compile(rf"{_SIZE} is allocated by PyTorch")
-_IDLE = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
+_TRIED = lazy(rf"out of memory\. Tried to allocate {_SIZE}")
+_CAPACITY = lazy(rf"total capaci?ty of {_SIZE}")
+_FREE = lazy(rf"of which {_SIZE} is free")
+_OLD = lazy(rf"{_SIZE} total capacity; .*?{_SIZE} free;")
+_OTHER = lazy(rf"Process ([0-9]{{1,10}}) has {_SIZE} memory in use")
+_OWN = lazy(rf"this process has {_SIZE} memory in use")
+_TORCH = lazy(rf"{_SIZE} is allocated by PyTorch")
+_IDLE = lazy(rf"{_SIZE} is reserved by PyTorch but unallocated")
 #: Phases in which the KV pools stand or are being built: what runs out there is left by the fraction.
 _BEHIND_WEIGHTS = frozenset(
     {"KV cache set-up", "memory pools", "graph capture", "capacity known", "warm-up", "ready", "serving"}
@@ -338,10 +338,10 @@ class Unbalanced:
     fatal: bool
 
 
-_LEAST = re.compile(
+_LEAST = lazy(
     r"min_per_gpu_memory=([0-9]{1,6}(?:\.[0-9]{1,20})?)|pre_model_load_memory=([0-9]{1,6}(?:\.[0-9]{1,20})?)"
 )
-_LOCAL = re.compile(r"local_gpu_memory=([0-9]{1,6}(?:\.[0-9]{1,20})?)")
+_LOCAL = lazy(r"local_gpu_memory=([0-9]{1,6}(?:\.[0-9]{1,20})?)")
 _UNBALANCED = "memory capacity is unbalanced"
 
 

@@ -6,16 +6,15 @@ wherever the wrapping happens to cut.
 
 from __future__ import annotations
 
-import re
-
 from rich.cells import cell_len
 
+from sglogparse._cheap import lazy
 from sglogparse._safe import tame
 
 #: A blank at which a line is not broken (private use: `plain` lets none through).
 _GLUE = "\ue000"
 _NUMBER = r"-?[0-9]"
-_GLUED = re.compile(
+_GLUED = lazy(
     rf"(?<=[0-9]) (?=(?:GiB|MiB|GB|MB|tokens|min|s|ms|h)\b|[-+x/] {_NUMBER})"  # 20.6 GiB, 94.0 x 0.45
     rf"|(?<=\w) (?== {_NUMBER})|(?<= [-+x=/]) (?={_NUMBER})"  # rest = 21.7
 )

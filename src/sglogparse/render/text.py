@@ -19,9 +19,6 @@ import io
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from rich.console import Console
-from rich.text import Text
-
 from sglogparse._launches import rank_spread
 from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
@@ -51,25 +48,33 @@ class _Page:
     """The lines of the report, in order."""
 
     def __init__(self, width: int) -> None:
-        self.text = Text()
+        self.parts: list[str] = []
+        #: style, and from where to where in the text
+        self.styles: list[tuple[str, int, int]] = []
+        self._length = 0
         self._width = width
 
     def put(
         self, text: str, style: str = "", *, first: str = "", rest: str = "", most: int = 0, label: int = 0
     ) -> None:
         """Add a text, made plain and wrapped; a style with a label's length is for the label only."""
-        start = len(self.text)
+        start = self._length
         text = text[: most * self._width + 1] if most else text  # a line of a log can be as long as it likes
         for line in wrap(plain(text), self._width, first=first, rest=rest, most=most):
-            self.text.append(line, None if label else style)
-            self.text.append("\n")
-        if label:
-            self.text.stylize(style, start, start + label)
+            if style and not label:
+                self.styles.append((style, self._length, self._length + len(line)))
+            self._add(f"{line}\n")
+        if style and label:
+            self.styles.append((style, start, start + label))
+
+    def _add(self, text: str) -> None:
+        self.parts.append(text)
+        self._length += len(text)
 
     def gap(self) -> None:
         """Add an empty line between two parts."""
-        if not self.text.plain.endswith("\n\n"):
-            self.text.append("\n")
+        if not "".join(self.parts[-2:]).endswith("\n\n"):
+            self._add("\n")
 
     def more(self, left: int, what: str) -> None:
         """Say that something was left out, where it was."""
@@ -95,15 +100,26 @@ def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> 
         _others(page, diagnosis, names)
     page.gap()
     _read(page, diagnosis, names)
+    return (_coloured(page, width) if colour else "".join(page.parts)).rstrip("\n")
+
+
+def _coloured(page: _Page, width: int) -> str:
+    # what has no colour needs no rich, which takes as long to import as a report to make
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text("".join(page.parts))
+    for style, start, end in page.styles:
+        text.stylize(style, start, end)
     console = Console(
         file=(file := io.StringIO()),
-        force_terminal=colour,
+        force_terminal=True,
         width=width,
-        color_system="standard" if colour else None,
+        color_system="standard",
         legacy_windows=False,
     )
-    console.print(page.text, end="", soft_wrap=True, highlight=False)
-    return file.getvalue().rstrip("\n")
+    console.print(text, end="", soft_wrap=True, highlight=False)
+    return file.getvalue()
 
 
 def _verdict(page: _Page, shown: LaunchReport) -> None:

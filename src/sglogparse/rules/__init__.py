@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from sglogparse._cheap import dataclass
 from sglogparse._launches import Launch
 from sglogparse._report import Finding
 from sglogparse.rules.collective_timed_out import collective_timed_out

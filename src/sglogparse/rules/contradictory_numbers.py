@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from sglogparse._budget import negative_budgets, wrong_budgets
+from sglogparse._cheap import dataclass
 from sglogparse._interval import Interval
 from sglogparse._launches import Launch, rank_list
 from sglogparse._report import Finding, Severity

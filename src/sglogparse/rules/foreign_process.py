@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 import polars as pl
 
+from sglogparse._cheap import dataclass
 from sglogparse._launches import Launch, on_ranks, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.ledger import read_ledger

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sglogparse._cheap import lazy
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults
 from sglogparse._launches import Launch, on_ranks, rank_list
@@ -14,7 +14,7 @@ from sglogparse.causes import decide
 from sglogparse.causes._evidence import advice, clues_of
 from sglogparse.ledger.window import lower_fraction
 
-_CAPTURE = re.compile(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed: ?(.*)")
+_CAPTURE = lazy(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed: ?(.*)")
 _BESIDE = "the memory flags that the message advises will not help"
 
 

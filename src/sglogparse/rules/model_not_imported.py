@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from sglogparse._cheap import lazy
 from sglogparse._echoes import Role
 from sglogparse._faults import faults
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import cause_of
 
-_UNSUPPORTED = re.compile(r"(?:Model architectures|Unsupported architectures).*?\['([A-Za-z0-9_]+)'")
+_UNSUPPORTED = lazy(r"(?:Model architectures|Unsupported architectures).*?\['([A-Za-z0-9_]+)'")
 #: What class names of models end with, which the names of their modules do not have.
-_ENDING = re.compile(r"(?:For[A-Z][A-Za-z0-9]*|Model|LMHeadModel)$")
+_ENDING = lazy(r"(?:For[A-Z][A-Za-z0-9]*|Model|LMHeadModel)$")
 
 
 def model_not_imported(launch: Launch) -> Iterator[Finding]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
 from sglogparse._launches import (
@@ -46,9 +46,9 @@ _EXIT_LINE = r"^\[[0-9-]+ [0-9:]+\] Exit code: (-?[0-9]{1,4})$"
 #: How far above a fault stands what led to it, lines.
 _JUST_ABOVE = 5
 #: Beginnings of a block that say nothing: a bare traceback, or a frame of one whose beginning is cut off.
-_NOISE = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):$|^ *File \"")
+_NOISE = lazy(r"^(?:Exception Group )?Traceback \(most recent call last\):$|^ *File \"")
 #: Numbers and addresses in a text.
-_NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)*")
+_NUMBERS = lazy(r"0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)*")
 
 
 def process_died(launch: Launch) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def _only_echo(launch: Launch, echoes: list[Fault]) -> Finding:
 
 _LOOK = "look for the first exception in the logs of the other ranks, nodes and processes"
 #: How gloo and NCCL name the peer that they have lost.
-_PEER = re.compile(
+_PEER = lazy(
     r"(?:[Pp]eer|[Pp]air|[Rr]emote|from|to) ?(?:\[([0-9a-fA-F.:]{3,45})\]:[0-9]"
     r"|([0-9]{1,3}(?:\.[0-9]{1,3}){3})[:<][0-9])"
 )

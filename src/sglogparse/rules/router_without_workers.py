@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._launches import Launch
 from sglogparse._report import Finding, Severity
 from sglogparse._router import router_lines
 
 #: The address of a server in what a router says of it.
-_SERVER = re.compile(r"https?://[0-9A-Za-z.:_\[\]-]+")
+_SERVER = lazy(r"https?://[0-9A-Za-z.:_\[\]-]+")
 
 
 def router_without_workers(launch: Launch) -> Iterator[Finding]:

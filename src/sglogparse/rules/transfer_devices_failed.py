@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._faults import faults
 from sglogparse._launches import Launch, Whole, serves_again, throughout
 from sglogparse._report import Finding, Severity
@@ -20,9 +20,9 @@ _ERRORS = (
     r"|nixlRemoteDisconnect|Sync batch data transfer timeout"
 )
 #: A device, or a peer, that an error names.
-_DEVICE = re.compile(r"(?:local_nic: |local RNIC [0-9.:]+@|not active: )([A-Za-z0-9_]+)")
-_PEER = re.compile(r"peer_nic: ([0-9A-Za-z.:_-]+@[A-Za-z0-9_]+)")
-_REASON = re.compile(r"retry_cnt: [0-9]+\): *([a-z][a-z ]+)|(NIXL_ERR_[A-Z_]+)")
+_DEVICE = lazy(r"(?:local_nic: |local RNIC [0-9.:]+@|not active: )([A-Za-z0-9_]+)")
+_PEER = lazy(r"peer_nic: ([0-9A-Za-z.:_-]+@[A-Za-z0-9_]+)")
+_REASON = lazy(r"retry_cnt: [0-9]+\): *([a-z][a-z ]+)|(NIXL_ERR_[A-Z_]+)")
 _FAMILIES = ("mooncake", "nixl", "ucx", "rdma")
 
 

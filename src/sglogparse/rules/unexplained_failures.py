@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._condense import FAILURE_MARK, GRAVE_MARK
 from sglogparse._faults import faults, last_progress, last_served, trouble
 from sglogparse._launches import Launch, Whole, first_line, throughout
@@ -25,7 +25,7 @@ _NOT_BY_A_LINE = (
     *("env.missing_dependency", "env.version_mismatch", "env.filesystem"),
 )
 #: A line that says so itself is no fault.
-_GOES_ON = re.compile(r"(?i)\bignor|\bcontinuing|\bretrying|\bskipp")
+_GOES_ON = lazy(r"(?i)\bignor|\bcontinuing|\bretrying|\bskipp")
 
 
 def unexplained_failures(launch: Launch) -> Iterator[Finding]:

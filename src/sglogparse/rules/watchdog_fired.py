@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import polars as pl
 
+from sglogparse._cheap import lazy
 from sglogparse._echoes import Role
 from sglogparse._faults import faults, last_served, stopped_at
 from sglogparse._hang import Stack, last_state, silent_first, stacks, stuck, stuck_batch
@@ -14,7 +14,7 @@ from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 #: Files of SGLang in which a rank's threads run.
-_OWN = re.compile(r"sglang/|(?:scheduler|tp_worker|pynccl|model_runner|tp_worker_overlap_thread)[a-z_]*\.py")
+_OWN = lazy(r"sglang/|(?:scheduler|tp_worker|pynccl|model_runner|tp_worker_overlap_thread)[a-z_]*\.py")
 
 
 def watchdog_fired(launch: Launch) -> Iterator[Finding]:
