@@ -50,7 +50,7 @@ def unread(monkeypatch):
         def refused(paths):
             raise AssertionError("the log is read")
 
-        monkeypatch.setattr(_cache, "whole_readings", refused)
+        monkeypatch.setattr(_cache, "read_log", refused)
 
     return shut
 
@@ -315,14 +315,15 @@ def test_nothing_is_kept_when_writing_fails(step, tmp_path, read, notes, monkeyp
 def test_a_log_that_grows_while_it_is_read_is_not_kept(tmp_path, read, notes, monkeypatch):
     path = tmp_path / "a.log"
     path.write_text(LINE.format(1))
-    readings = _cache.whole_readings
+    reading = _cache.read_log
 
     def growing(paths):
-        yield from readings(paths)
+        log = reading(paths)
         with path.open("a") as stream:
             stream.write(LINE.format(2))
+        return log
 
-    monkeypatch.setattr(_cache, "whole_readings", growing)
+    monkeypatch.setattr(_cache, "read_log", growing)
     assert read(path).frame("memory_pool_end")["tp"].to_list() == [1]
     assert notes == [f"{tmp_path / 'cache'}: nothing is kept: the log has changed while it was read"]
     assert entries(tmp_path / "cache") == []

@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from sglogparse._grammar import grammar_dir
-from sglogparse._scan import scan_schemas, whole_readings
+from sglogparse._log import read_log
+from sglogparse._scan import scan_schemas
 from sglogparse._source import SourceFile
 from sglogparse._version import __version__
 
@@ -129,16 +130,14 @@ def reader_digest() -> str:
 def _read(paths: Sequence[str], names: Collection[str], entry: _Entry | None) -> Kept:
     """Read logs, put all frames into an entry, and return some of them."""
     parts: dict[str, list[pl.LazyFrame]] = {name: [] for name in names}
-    files: tuple[SourceFile, ...] = ()
-    for log in whole_readings(paths):
-        files = log.files
-        for name in scan_schemas():
-            frame: pl.DataFrame = getattr(log, name)
-            if entry is not None:
-                entry.add(name, frame)
-            if name in parts:
-                parts[name].append(frame.lazy())
-    return Kept(files, parts)
+    log = read_log(paths)
+    for name in scan_schemas():
+        frame: pl.DataFrame = getattr(log, name)
+        if entry is not None:
+            entry.add(name, frame)
+        if name in parts:
+            parts[name].append(frame.lazy())
+    return Kept(log.files, parts)
 
 
 # ------------------------------------------------------------------ writing

@@ -33,7 +33,8 @@ from sglogparse._events import event_schema, kind_type, read_event
 from sglogparse._log import frame_schemas, read_log
 from sglogparse._records import RECORD_SCHEMA, head_columns, read_headers, read_messages
 from sglogparse._server_args import read_server_args
-from sglogparse._source import read_sources
+from sglogparse._source import open_sources, stream
+from sglogparse._stream import BLOCK, read_pieces
 from sglogparse._wrappers import JSON, SAMPLE, accepted_wrappers
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from sglogparse._wrappers import Accepted
 
 #: Lines that are read in one piece.
-_LINES = 250_000
+_LINES = 100_000
 #: What marks a line that a container runtime may have cut.
 _CUT = r" std(?:out|err) P "
 #: What polars puts into a predicate as a hint for itself (some releases); no one else can evaluate it.
@@ -200,7 +201,7 @@ def _parts(paths: tuple[str, ...], name: str, ask: _Ask) -> Generator[pl.DataFra
     kind = "server_args" if name == "server_arg" else name
     event = next((one for one in plan.events if one.name == kind), None)
     if event is None:
-        for log in whole_readings(paths):
+        for log in whole_readings(paths, name):
             yield ask.of(getattr(log, name))
         return
     pieces = _pieces(_blocks(paths), plan)
@@ -223,9 +224,12 @@ def _kept_parts(paths: tuple[str, ...], folder: str | Path, name: str, ask: _Ask
 # ------------------------------------------------------------------ lines
 
 
-def whole_readings(paths: Sequence[str]) -> Iterator[Log]:
-    """Yield whole readings that, one behind the other, are the reading of the logs."""
-    yield read_log(paths)
+def whole_readings(paths: Sequence[str], name: str) -> Iterator[Log]:
+    """Yield whole readings that, one behind the other, give a frame of the logs."""
+    if name == "faults":  # it counts repeats over the whole of them
+        yield read_log(paths)
+    else:
+        yield from read_pieces(open_sources(paths))
 
 
 def _check(names: list[str]) -> None:
@@ -238,8 +242,7 @@ def _check(names: list[str]) -> None:
 
 def _blocks(paths: tuple[str, ...]) -> Iterator[pl.DataFrame]:
     """Yield the lines of the logs, block by block; a block can hold several files."""
-    _, lines = read_sources(paths)
-    yield from lines.iter_slices(_LINES)
+    return stream(open_sources(paths), BLOCK)
 
 
 @dataclass(frozen=True)

@@ -115,19 +115,27 @@ class Reader:
                 self.forced.append(whole.records.select("file", "line").row(height - 1))
         self._open = [whole]
         if cut:
-            self._keeper.add(assembled((), whole.part(0, cut)))
+            self.put_by(assembled((), whole.part(0, cut)))
             self._open = [whole.part(cut, height)] if cut < height else []
+
+    def put_by(self, piece: Log) -> None:
+        """Take a piece to which nothing more belongs."""
+        self._keeper.add(piece)
+
+    def rest(self) -> tuple[list[Read], Accepted]:
+        """Return what was read of the lines that are not put by, and what carries them."""
+        rest = pl.concat([pl.DataFrame(schema=_LINES), *self._raw])
+        accepted = self._accepted if self._known is None else _more(self._accepted, rest)
+        return [*self._open, *([] if rest.is_empty() else [read_lines(rest, accepted)])], accepted
 
     def log(self, files: Iterable[SourceFile]) -> Log:
         """Return what the lines so far say; `files` are the sources that their `file` counts from 0.
 
         More lines can be fed afterwards.
         """
-        rest = pl.concat([pl.DataFrame(schema=_LINES), *self._raw])
-        accepted = self._accepted if self._known is None else _more(self._accepted, rest)
-        open_ = [*self._open]
-        if not rest.is_empty() or not (open_ or self._keeper.seen):
-            open_.append(read_lines(rest, accepted))
+        open_, accepted = self.rest()
+        if not (open_ or self._keeper.seen):
+            open_ = [read_lines(pl.DataFrame(schema=_LINES), accepted)]
         if not self._keeper.seen and sum(part.records.height for part in open_) <= self._most:
             return assembled(files, joined_reads(open_, accepted))
         keeper = self._keeper.copy()
@@ -173,8 +181,36 @@ def read_condensed(paths: Iterable[str | Path], progress: Progress | None = None
     """
     sources = open_sources(paths)
     reader = Reader()
-    feed_all(reader, told(stream(sources, BLOCK), sources, progress))
+    for _ in feeding(reader, told(stream(sources, BLOCK), sources, progress)):
+        pass
     return reader.log([source.summary() for source in sources])
+
+
+class _Pieces(Reader):
+    """Hands pieces on instead of keeping them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: deque[Log] = deque()
+
+    def put_by(self, piece: Log) -> None:
+        self.pieces.append(piece)
+
+
+def read_pieces(sources: Sequence[Source], progress: Progress | None = None) -> Iterator[Log]:
+    """Yield the logs of neighbouring lines that, one behind the other, are the whole reading of sources.
+
+    Memory holds a few of them. They are cut where nothing goes on, but for repeats of a fault: the frame
+    `faults` counts those of its piece only. Raises SourceError for a source that cannot be read as text.
+    """
+    reader = _Pieces()
+    for _ in feeding(reader, told(stream(sources, BLOCK), sources, progress)):
+        while reader.pieces:
+            yield reader.pieces.popleft()
+    yield from reader.pieces
+    open_, accepted = reader.rest()
+    if open_:
+        yield assembled((), joined_reads(open_, accepted))
 
 
 def told(
@@ -187,19 +223,26 @@ def told(
         yield block
 
 
-def feed_all(reader: Reader, blocks: Iterable[pl.DataFrame]) -> None:
-    """Feed blocks of lines to a reader, reading some of them side by side."""
-    with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
+def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
+    """Feed blocks of lines to a reader, reading some of them side by side; yield after each."""
+    width = pl.thread_pool_size()
+    with ThreadPoolExecutor(width) as pool:
         waiting: deque[Future[Read]] = deque()
-        for block in blocks:
-            ready = reader.ready(block)
-            if ready.is_empty():
-                continue
-            waiting.append(pool.submit(read_lines, ready, reader.accepted))
-            if len(waiting) > pl.thread_pool_size():
+        try:
+            for block in blocks:
+                ready = reader.ready(block)
+                if ready.is_empty():
+                    continue
+                waiting.append(pool.submit(read_lines, ready, reader.accepted))
+                if len(waiting) > width:
+                    reader.take(waiting.popleft().result())
+                    yield
+            while waiting:
                 reader.take(waiting.popleft().result())
-        while waiting:
-            reader.take(waiting.popleft().result())
+                yield
+        finally:
+            for one in waiting:
+                one.cancel()
 
 
 def quiet(read: Read, behind: int) -> int:
