@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
 import sglogparse
+from sglogparse import _query
 from sglogparse._cli import main
 from sglogparse._query import tables_of
 from sglogparse._report import Outcome
@@ -527,6 +528,39 @@ def test_lines_join_with_frames(run):
         run("query", CLEAN, sql).stdout
         == "text\n[2026-02-27 09:51:43] The server is fired up and ready to roll!\n"
     )
+
+
+QUERIES = (
+    "select * from decode_batch order by line",
+    "select tp, count(*) as n, max(gen_throughput) as best from decode_batch where tp < 4 group by tp order by tp",
+    "select line from decode_batch limit 3",
+    "select b.line, l.name from kv_cache b join server_arg l on b.file = l.file order by b.line, l.name",
+    "select value from server_arg where name = 'tp_size'",
+    "select count(*) as n from retraction",
+    "with a as (select max(line) as last from http_access) select * from a",
+    "select rank, avail_mem from load_weight_end where rank like 'TP_' order by line",
+    "select 1 as one",
+    "select nothing from decode_batch",
+    "select line from decode_bach",
+)
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+@pytest.mark.parametrize("show", [False, True])
+def test_a_query_that_reads_what_it_needs_says_what_a_whole_reading_says(run, monkeypatch, sql, show):
+    words = ["query", CLEAN, CRASHED, sql, *(["--show-secrets"] if show else [])]
+    lazy = run(*words)
+    monkeypatch.setattr(_query, "_lazy_tables", lambda *args, **options: None)
+    whole = run(*words)
+    assert (lazy.exit_code, lazy.stdout, lazy.stderr) == (whole.exit_code, whole.stdout, whole.stderr)
+
+
+def test_a_query_of_events_makes_no_whole_reading(run, monkeypatch):
+    def whole(paths):
+        raise AssertionError("read whole")
+
+    monkeypatch.setattr(_query, "read_log", whole)
+    assert run("query", CLEAN, "select count(*) as n from decode_batch").stdout.startswith("n\n")
 
 
 def test_a_query_over_several_logs(run):

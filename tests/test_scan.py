@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 from sglogparse import SourceError, _scan, _wrappers, read_log, scan_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._grammar import samples
+from sglogparse._safe import masked_frame
 from sglogparse._scan import scan_schemas
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").rglob("*.log"))
@@ -294,7 +295,7 @@ def test_blocks_are_taken_as_fast_as_their_frames_are(log_of, small_pieces, monk
     path = log_of(*batches(1_000))
     small_pieces(10, 5)
     read = _counting(monkeypatch)
-    parts = _scan._read((str(path),), None, "decode_batch", ["line"], None, None, None)
+    parts = _scan._read((str(path),), None, None, "decode_batch", ["line"], None, None, None)
     for taken, part in enumerate(parts, start=1):
         assert part.height <= 20
         assert sum(read) <= 10 * (taken + pl.thread_pool_size() + 2)
@@ -372,6 +373,28 @@ def test_sql_over_lazy_frames(log_of):
     context = pl.SQLContext(dict(scan))
     found = context.execute("select max(gen_throughput) as best from decode_batch where tp = 1").collect()
     assert found.rows() == [(2.25,)]
+
+
+def test_texts_are_masked_before_conditions_see_them(log_of):
+    """A query must not be able to ask for a secret letter by letter."""
+    line = "[2026-03-01 10:00:00] server_args=ServerArgs(api_key='sk-{}', tp_size=8, dtype='{}')\n"
+    path = log_of(
+        *(line.format(key, kind) for key, kind in (("abcdef0123456789abcdef", "a"), ("x" * 22, "b")))
+    )
+    log, scan = read_log(path), _scan.Scan([str(path)], mask=masked_frame)
+    value, name = pl.col("value"), pl.col("name")
+    for query in (
+        lambda lazy: lazy.filter(value.str.contains("sk-a")).select("line"),
+        lambda lazy: lazy.filter(value.str.contains("***", literal=True)).select("line"),
+        lambda lazy: lazy.select("value"),
+        lambda lazy: lazy.head(2).filter(value != "8").select("value"),
+        lambda lazy: lazy.filter(name == "dtype", pl.col("line") == 2),
+    ):
+        for engine in ENGINES:
+            found = query(scan.server_arg).collect(engine=engine)
+            assert_frame_equal(found, query(masked_frame(log.server_arg).lazy()).collect())
+    assert scan.server_args.filter(pl.col("args_repr").str.contains("sk-")).collect().is_empty()
+    assert scan.server_arg.filter(value == '"***"').select(pl.len()).collect().item() == 2
 
 
 def test_frames_are_attributes_and_unknown_ones_are_named(log_of):

@@ -247,3 +247,15 @@ def test_an_access_line_behind_a_harness_does_not_take_its_stamp_for_a_logger(re
     )
     assert log.carried["origin"].to_list() == ["worker_0", "worker_0"]
     assert log.http_access.select("line", "time").rows() == [(2, dt.datetime(2026, 3, 4, 5, 6, 9))]
+
+
+def test_a_certain_wrapper_is_peeled_in_every_file(tmp_path):
+    """Also where another file has shown it at its beginning, and this one has not."""
+    stamp = "2026-03-04T05:06:07.123456789Z stdout F "
+    line = "[2026-03-04 05:06:07 TP0] Load weight begin. avail mem=2.00 GB\n"
+    first, second = tmp_path / "a.log", tmp_path / "b.log"
+    first.write_text(stamp + line)
+    second.write_text(line * 2_000 + stamp + line)
+    log = read_log([first, second])
+    assert log.carried.select("file", "line", "carrier").rows() == [(0, 1, "cri"), (1, 2_001, "cri")]
+    assert log.load_weight_begin.height == 2_002

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import polars as pl
 from sglogparse._errors import QueryError
 from sglogparse._log import read_log
 from sglogparse._safe import masked_frame
-from sglogparse._scan import scan_schemas
+from sglogparse._scan import Scan, read_by_itself, scan_log, scan_schemas
 
 if TYPE_CHECKING:
     from sglogparse._cache import Cache
@@ -81,7 +81,11 @@ def run_query(
 
     Raises QueryError for SQL that polars cannot run, and SourceError for a log that cannot be read.
     """
-    tables = tables_of(logs, show_secrets=show_secrets, wanted=sql, cache=cache)
+    tables: Mapping[str, pl.DataFrame | pl.LazyFrame] | None = None
+    if cache is None:
+        tables = _lazy_tables(logs, sql, show_secrets=show_secrets)
+    if tables is None:
+        tables = tables_of(logs, show_secrets=show_secrets, wanted=sql, cache=cache)
     try:
         return pl.SQLContext(tables, eager=True).execute(sql)
     except pl.exceptions.PolarsError as error:
@@ -90,6 +94,19 @@ def run_query(
             near = get_close_matches(missing[1], tables, 1)
             said += f"; did you mean {near[0]}?" if near else "; `sglogparse frames` lists the tables"
         raise QueryError(f"the query cannot be run: {said}") from None
+
+
+def _lazy_tables(
+    logs: Sequence[str], sql: str, *, show_secrets: bool
+) -> dict[str, pl.DataFrame | pl.LazyFrame] | None:
+    """Return the same tables, of which a query reads what it needs; None where a whole reading is needed."""
+    text = sql.casefold()
+    names = [name for name in (*scan_schemas(), "files") if name in text]
+    if not names or "-" in logs or not all(map(read_by_itself, names)):
+        return None
+    scan = Scan(list(scan_log(logs).paths), mask=None if show_secrets else masked_frame)
+    tables = {name: pl.DataFrame(schema=schema) for name, schema in scan_schemas().items()}
+    return {**tables, "files": _files([]), **{name: scan[name] for name in names}}
 
 
 def encoded(table: pl.DataFrame, kind: str) -> bytes:

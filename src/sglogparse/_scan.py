@@ -29,7 +29,7 @@ from polars.io.plugins import register_io_source
 
 from sglogparse._compiler import Bag, Fixed, compiled_plan
 from sglogparse._errors import SourceError
-from sglogparse._events import event_schema, kind_type, read_event
+from sglogparse._events import event_schema, event_schemas, kind_type, read_event
 from sglogparse._log import frame_schemas, read_log
 from sglogparse._records import RECORD_SCHEMA, head_columns, read_headers, read_messages
 from sglogparse._server_args import read_server_args
@@ -74,16 +74,23 @@ def scan_log(paths: str | Path | Iterable[str | Path], *, cache: str | Path | No
 class Scan(Mapping[str, pl.LazyFrame]):
     """The frames of a log by name, `lines` and `unparsed` among them, each a LazyFrame of a fixed schema."""
 
-    def __init__(self, names: list[str], folder: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        names: list[str],
+        folder: str | Path | None = None,
+        mask: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    ) -> None:
         self.paths = tuple(names)
         self._folder = folder
+        #: what is done to texts before a condition sees them
+        self._mask = mask
         self._made: dict[str, pl.LazyFrame] = {}
 
     def __getitem__(self, name: str) -> pl.LazyFrame:
         schema = scan_schemas()[name]
         if name not in self._made:
             # pure: of a frame that a query names twice, one reading is enough
-            source = partial(_read, self.paths, self._folder, name)
+            source = partial(_read, self.paths, self._folder, self._mask, name)
             self._made[name] = register_io_source(source, schema=schema, is_pure=True)
         return self._made[name]
 
@@ -126,22 +133,22 @@ class _Ask:
     conditions: list[pl.Expr]
     #: rows that are looked at, at most; conditions do not count
     limit: int | None
+    #: what is done to texts first, row by row
+    mask: Callable[[pl.DataFrame], pl.DataFrame] | None = None
 
     @property
     def needed(self) -> set[str]:
-        """Return the columns of the answer and of the conditions."""
-        return {*self.columns, *(name for one in self.conditions for name in one.meta.root_names())}
+        """Return the columns of the answer and of the conditions, and of what tells a secret."""
+        names = {*self.columns, *(name for one in self.conditions for name in one.meta.root_names())}
+        return names | {"name"} if self.mask is not None and "value" in names else names
 
     @property
     def early(self) -> list[pl.Expr]:
         """Return the conditions that the header of a line decides: to be tried before the rest is read."""
         if self.limit is not None:
             return []
-        return [
-            one
-            for one in self.conditions
-            if (names := set(one.meta.root_names())) and names <= RECORD_SCHEMA.keys()
-        ]
+        known = {name for name, kind in RECORD_SCHEMA.items() if self.mask is None or kind != pl.String}
+        return [one for one in self.conditions if (names := set(one.meta.root_names())) and names <= known]
 
     def of(self, part: pl.DataFrame) -> pl.DataFrame:
         """Return the rows and columns of a part of the frame that are asked for.
@@ -154,16 +161,21 @@ class _Ask:
         """Return the same of a part that is not read yet, reading what is needed of it."""
         if self.limit is not None:
             return part.select(sorted(self.needed)).head(self.limit).collect()
+        if self.mask is not None:
+            return self.answer(part.select(sorted(self.needed)).collect())
         return (part.filter(self.conditions) if self.conditions else part).select(self.columns).collect()
 
     def answer(self, part: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that fulfil the conditions, with the columns that are asked for."""
+        if self.mask is not None:
+            part = self.mask(part)
         return (part.filter(self.conditions) if self.conditions else part).select(self.columns)
 
 
 def _read(
     paths: tuple[str, ...],
     folder: str | Path | None,
+    mask: Callable[[pl.DataFrame], pl.DataFrame] | None,
     name: str,
     columns: list[str] | None,
     predicate: pl.Expr | None,
@@ -172,7 +184,7 @@ def _read(
 ) -> Iterator[pl.DataFrame]:
     """Yield a frame part by part, as polars asks for it: a source of `register_io_source`."""
     conditions = [one for one in _conditions(predicate) if _HINT not in str(one)]
-    ask = _Ask(list(scan_schemas()[name]) if columns is None else columns, conditions, limit)
+    ask = _Ask(list(scan_schemas()[name]) if columns is None else columns, conditions, limit, mask)
     found = _parts(paths, name, ask) if folder is None else _kept_parts(paths, folder, name, ask)
     with closing(found) as parts:
         for part in parts:
@@ -183,6 +195,11 @@ def _read(
             limit -= part.height
             if limit <= 0:
                 return
+
+
+def read_by_itself(name: str) -> bool:
+    """Tell whether a frame is read line by line, and not by way of a whole reading."""
+    return name == "server_arg" or name in event_schemas(compiled_plan())
 
 
 def _conditions(predicate: pl.Expr | None) -> list[pl.Expr]:

@@ -136,6 +136,8 @@ def accepted_wrappers(lines: pl.DataFrame, plan: Plan) -> Accepted:
         .group_by("name", "file")
         .agg(pl.col("known").sum(), pl.len().alias("all"))
         .filter((pl.col("known") > 0) & (pl.col("known") >= _SHARE * pl.col("all")))
+        # what is certain needs no evidence, and is peeled in files that show it late, too
+        .filter(~pl.col("name").is_in(list(_certain(plan))))
     )
     return dict(counts.group_by("name").agg("file").iter_rows())
 
