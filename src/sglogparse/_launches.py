@@ -422,6 +422,17 @@ def most(frame: pl.DataFrame, name: str) -> float | None:
     return value if isinstance(value, float) else None
 
 
+def least(frame: pl.DataFrame, name: str) -> float | None:
+    """Return the smallest value of a column; None when it has none."""
+    value = frame[name].cast(pl.Float64).min()
+    return value if isinstance(value, float) else None
+
+
+def alike(column: pl.Series) -> bool:
+    """Tell whether all values of a column are the same one."""
+    return len(set(column.to_list()) if len(column) <= _FEW else column.unique()) < 2
+
+
 def first_by_rank(frame: pl.DataFrame) -> dict[str | None, int]:
     """Return the first line of each rank in a frame."""
     if frame.height > _FEW:
