@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 from sglogparse._cheap import dataclass
 
@@ -36,11 +37,7 @@ class Interval:
         >>> Interval.printed("0.55") == Interval(Fraction("0.545"), Fraction("0.555"))
         True
         """
-        mantissa, _, exponent = text.lower().partition("e")
-        whole, _, rest = mantissa.partition(".")
-        twice, decimals = 2 * int(whole + rest), len(rest) - int(exponent or 0)
-        up, down = 10 ** max(-decimals, 0), 2 * 10 ** max(decimals, 0)
-        return cls(Fraction((twice - 1) * up, down), Fraction((twice + 1) * up, down))
+        return _printed(text)
 
     def in_bytes(self, unit: int) -> Interval:
         """Return a size that was printed in a unit of so many bytes, in bytes.
@@ -78,6 +75,15 @@ class Interval:
     def text(self, decimals: int) -> str:
         """Return the middle, with as many decimals; for a reader, not for arithmetic."""
         return f"{float((self.low + self.high) / 2):.{decimals}f}"
+
+
+@lru_cache(maxsize=4096)
+def _printed(text: str) -> Interval:
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, rest = mantissa.partition(".")
+    twice, decimals = 2 * int(whole + rest), len(rest) - int(exponent or 0)
+    up, down = 10 ** max(-decimals, 0), 2 * 10 ** max(decimals, 0)
+    return Interval(Fraction((twice - 1) * up, down), Fraction((twice + 1) * up, down))
 
 
 def round_up(value: Fraction, decimals: int) -> str:

@@ -15,11 +15,11 @@ import datetime as dt
 import json
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache, wraps
+from functools import cache, cached_property, lru_cache, update_wrapper, wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 import polars as pl
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sglogparse._source import SourceFile
 
 _Derived = TypeVar("_Derived")
+_Asked = ParamSpec("_Asked")
 
 #: Event -> phase it begins or belongs to, in the order of a start.
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -174,7 +175,7 @@ class Launch:
     #: how many lines each group has, and how many are not kept (_condense); None where all of them are
     counts: pl.DataFrame | None = None
     #: what was derived of the launch once (rules share it), by the function that derives it
-    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
     #: the launch before it in the same file: another try, perhaps
     previous: Launch | None = field(default=None, repr=False, compare=False)
 
@@ -228,7 +229,7 @@ class Launch:
         if not numbers:
             return []
         event = _event(kind)
-        rows = printed(self.records, event, [self.row(line) for line in numbers])
+        rows = self._printed(kind, [self.row(line) for line in numbers])
         out = []
         places = [row.pop("row") for row in rows]
         told = [_values(self.lines[column], places) for column in ("line", "rank")]
@@ -237,6 +238,18 @@ class Launch:
             row |= {name: None for name in numeric if row[name] and not _POSSIBLE.fullmatch(row[name])}
             out.append({**row, "line": line, "rank": rank})
         return out
+
+    def _printed(self, kind: str, rows: list[int]) -> list[dict[str, Any]]:
+        frame = self.whole.frames[kind]
+        if len(self.whole.rows) == 2 or frame.height > _AT_ONCE:
+            return printed(self.records, _event(kind), rows)
+        # the same lines of all launches, read at once
+        key = f"printed {kind}"
+        if key not in self.whole.memo:
+            every = printed(self.whole.records, _event(kind), self.whole.rows_of(frame))
+            self.whole.memo[key] = {row["row"]: row for row in every}
+        begin, told = self.whole.rows[self.number], self.whole.memo[key]
+        return [{**told[begin + row], "row": row} for row in rows if begin + row in told]
 
     @cached_property
     def ranks(self) -> tuple[str, ...]:
@@ -363,6 +376,21 @@ def serves_again(launch: Launch, line: int) -> bool:
     return launch.serves_after(line) is not None
 
 
+def once_each(
+    derive: Callable[Concatenate[Launch, _Asked], _Derived],
+) -> Callable[Concatenate[Launch, _Asked], _Derived]:
+    """Make a function of a launch and of something in it work once for each of them."""
+
+    def derived(launch: Launch, /, *asked: _Asked.args, **named: _Asked.kwargs) -> _Derived:
+        key = (derive.__module__, derive.__qualname__, asked, *named.items())
+        if key not in launch.memo:
+            launch.memo[key] = derive(launch, *asked, **named)
+        found: _Derived = launch.memo[key]
+        return found
+
+    return update_wrapper(derived, derive)
+
+
 def once(derive: Callable[[Launch], _Derived]) -> Callable[[Launch], _Derived]:
     """Make a function of a launch work once a launch: rules share what it returns, and must not change it."""
 
@@ -400,6 +428,17 @@ def most(frame: pl.DataFrame, name: str) -> float | None:
     return value if isinstance(value, float) else None
 
 
+def least(frame: pl.DataFrame, name: str) -> float | None:
+    """Return the smallest value of a column; None when it has none."""
+    value = frame[name].cast(pl.Float64).min()
+    return value if isinstance(value, float) else None
+
+
+def alike(column: pl.Series) -> bool:
+    """Tell whether all values of a column are the same one."""
+    return len(set(column.to_list()) if len(column) <= _FEW else column.unique()) < 2
+
+
 def first_by_rank(frame: pl.DataFrame) -> dict[str | None, int]:
     """Return the first line of each rank in a frame."""
     if frame.height > _FEW:
@@ -423,6 +462,8 @@ def _values(column: pl.Series, rows: list[int]) -> list[Any]:
 #: Rows that Python reads as fast as polars plans a query: of one column, and one value after the other.
 _FEW = 500
 _SOME = 16
+#: Rows of one kind whose texts are read for all launches at once.
+_AT_ONCE = 200_000
 
 
 def rank_key(rank: str) -> tuple[list[int], str]:

@@ -118,12 +118,6 @@ def within(frame: pl.DataFrame, run: Run) -> pl.DataFrame:
     return frame.filter(mine)
 
 
-def least(frame: pl.DataFrame, name: str) -> float | None:
-    """Return the smallest value of a column; None when it has none."""
-    value = frame[name].cast(pl.Float64).min()
-    return value if isinstance(value, float) else None
-
-
 def number(value: Any) -> str:  # noqa: ANN401 - what an aggregation of polars returns
     """Return a number as it would be printed: without a fraction of nothing.
 

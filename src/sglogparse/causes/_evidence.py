@@ -15,7 +15,7 @@ import polars as pl
 
 from sglogparse._cheap import lazy
 from sglogparse._faults import Fault, trouble
-from sglogparse._launches import rank_spread
+from sglogparse._launches import between, once_each, rank_spread
 from sglogparse.causes import (
     Clues,
     Decision,
@@ -98,6 +98,7 @@ class FreeMemory(NamedTuple):
     text: str
 
 
+@once_each
 def judged(launch: Launch, fault: Fault) -> Decision:
     """Return what is decided of a fault."""
     return decide(clues_of(launch, fault), ended=True)
@@ -145,7 +146,7 @@ def _not_imported(launch: Launch, chain: Iterable[str]) -> list[str]:
 def _stacks(launch: Launch, line: int) -> tuple[tuple[tuple[str, str], ...], ...]:
     """Return the stacks of the block that begins at a line, of each traceback of its chain one."""
     blocks = launch.frames["traceback"]
-    block = blocks.filter(pl.col("line") == line)
+    block = between(blocks, line, line)
     if block.is_empty():
         return ()
     row = block.row(0, named=True)
@@ -164,7 +165,7 @@ def last_free(launch: Launch, line: int, rank: str | None) -> FreeMemory | None:
     """Return the device memory that the last line up to a line says is free, of a rank where it speaks."""
     best: tuple[int, str] | None = None
     for kind in _FREE_LINES:
-        frame = launch.frames[kind].filter(pl.col("line") <= line)
+        frame = between(launch.frames[kind], 0, line)
         own = frame.filter(pl.col("rank") == rank) if rank is not None else frame
         frame = frame if own.is_empty() else own
         if not frame.is_empty() and (best is None or frame["line"][-1] > best[0]):
@@ -175,6 +176,7 @@ def last_free(launch: Launch, line: int, rank: str | None) -> FreeMemory | None:
     return None if text is None else FreeMemory(best[0], text)
 
 
+@once_each
 def advice(launch: Launch, cause: str, fault: Fault | None = None) -> str | None:
     """Return what to change for a cause, with the values in force and the numbers that the fault names."""
     entry = cause_by_id(cause)
@@ -193,6 +195,7 @@ def advice(launch: Launch, cause: str, fault: Fault | None = None) -> str | None
     return "; ".join(parts)
 
 
+@once_each
 def _remedy(launch: Launch, cause: str, fault: Fault) -> Remedy | None:
     """Return the narrower case of a cause that a fault is, by its words, lines above it, and its stacks."""
     stacks = _stacks(launch, fault.line) or _stack_below(launch, fault.line)
@@ -203,7 +206,7 @@ def _remedy(launch: Launch, cause: str, fault: Fault) -> Remedy | None:
 
 def _stack_below(launch: Launch, line: int) -> tuple[tuple[tuple[str, str], ...], ...]:
     """Return the stacks of a traceback that begins just below a line of native code."""
-    near = launch.frames["traceback"].filter(pl.col("line").is_between(line, line + _NEXT, closed="right"))
+    near = between(launch.frames["traceback"], line + 1, line + _NEXT)
     return _stacks(launch, near["line"][0]) if not near.is_empty() else ()
 
 
@@ -215,6 +218,7 @@ def _lines_above(launch: Launch, line: int) -> pl.DataFrame:
     return above.filter(~kinds.is_in(["traceback", "server_args"]).fill_null(False) & (above["line"] < line))
 
 
+@once_each
 def deciding_lines(launch: Launch, cause: str, fault: Fault) -> list[int]:
     """Return the lines beside a fault's own that say what it is: of its message, and just above it.
 
@@ -226,10 +230,9 @@ def deciding_lines(launch: Launch, cause: str, fault: Fault) -> list[int]:
     entry, remedy = cause_by_id(cause), _remedy(launch, cause, fault)
     words = [word for sign in entry.signs for word in sign.said]
     own = {part.strip() for text in fault.exceptions for part in text.splitlines()}
-    below = launch.records.filter(
-        pl.col("line").is_between(fault.root_line, fault.root_line + _MESSAGE, closed="right")
-    ).select("line", "message")
-    message = [(line, text) for line, text in below.iter_rows() if text.strip() in own and text.strip()]
+    below = between(launch.records, fault.root_line + 1, fault.root_line + _MESSAGE)
+    lines = zip(below["line"].to_list(), below["message"].to_list(), strict=True)
+    message = [(line, text) for line, text in lines if text.strip() in own and text.strip()]
     head = launch.evidence(fault.root_line).message
     out: list[int] = []
     if remedy is not None and remedy.pattern and not re.search(remedy.pattern, head):

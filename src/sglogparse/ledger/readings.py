@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from sglogparse._interval import Interval
@@ -49,6 +51,11 @@ class Number:
     text: str
     line: int
     interval: Interval
+
+    @cached_property
+    def middle(self) -> Fraction:
+        """Return it as the exact decimal."""
+        return (self.interval.low + self.interval.high) / 2
 
 
 @dataclass

@@ -217,7 +217,7 @@ def _bytes_of(rank: Rank) -> Fraction | None:
 
 def middle(number: Number) -> Fraction:
     """Return a printed number as the exact decimal."""
-    return (number.interval.low + number.interval.high) / 2
+    return number.middle
 
 
 def before_weights(rank: Rank) -> Number | None:

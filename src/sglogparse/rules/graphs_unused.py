@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, most, on_ranks, rank_list
+from sglogparse._launches import Launch, least, most, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import decodes, least, number
+from sglogparse._serving import decodes, number
 
 #: A few batches without graphs are usual (the first, a mixed one): half of all, and at least ten, are not.
 _SHARE = 0.5

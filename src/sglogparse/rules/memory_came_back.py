@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from sglogparse._cheap import dataclass
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch, least, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.readings import Rank, read_ranks
 from sglogparse.ledger.window import free_lines, middle, short_of_memory
@@ -115,5 +115,7 @@ def _negative(launch: Launch, severity: Severity, told: set[int]) -> Iterator[Fi
 
 
 def _below_zero(launch: Launch, kind: str) -> list[dict[str, Any]]:
-    lines = launch.frames[kind].filter(pl.col("mem_usage") < _NEGATIVE)["line"]
-    return launch.printed(kind, lines) if len(lines) else []
+    frame = launch.frames[kind]
+    if (least(frame, "mem_usage") or 0.0) >= _NEGATIVE:
+        return []
+    return launch.printed(kind, frame.filter(pl.col("mem_usage") < _NEGATIVE)["line"])

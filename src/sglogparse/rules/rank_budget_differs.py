@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, rank_list, rank_spread
+from sglogparse._launches import Launch, alike, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
 #: What ranks of one group print alike: its name, the event, the fields.
@@ -42,7 +42,7 @@ def rank_budget_differs(launch: Launch) -> Iterator[Finding]:
     """
     for what, kind, columns in _ALIKE:
         frame = launch.frames[kind]
-        if frame.is_empty() or all(frame[column].n_unique() < 2 for column in columns):
+        if frame.is_empty() or all(alike(frame[column]) for column in columns):
             continue
         frame = frame.drop_nulls(["rank", "tp", *columns])
         for group in frame.partition_by("dp", "pp", maintain_order=True):

@@ -46,8 +46,9 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
     own = size // count
     first = own * node if isinstance(node, int) else 0
     expected = set(range(first, first + own))
-    speaking = _speaking(launch).sort("tp")
-    spoke = set(speaking["tp"]) & expected
+    said = _speaking(launch)
+    speaking = dict(sorted(zip(said["tp"].to_list(), said["line"].to_list(), strict=True)))
+    spoke = speaking.keys() & expected
     silent = sorted(expected - spoke)
     if not silent or len(spoke) < 2:
         return
@@ -60,7 +61,7 @@ def silent_ranks(launch: Launch) -> Iterator[Finding]:
         f"{len(silent)} of {own} ranks {verb} silent: {rank_spread(names)} (tp_size={size}"
         + (f" over {count} nodes" if count > 1 else "")
         + ").",
-        launch.evidences([int(launch.frames["server_args"]["line"][0]), *speaking["line"][:4]]),
+        launch.evidences([int(launch.frames["server_args"]["line"][0]), *list(speaking.values())[:4]]),
         fix=f"get the lines of {rank_spread(names)}; the first fault may be there",
         ranks=rank_list(names),
     )

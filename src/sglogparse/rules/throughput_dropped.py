@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, most, on_ranks, rank_list
+from sglogparse._launches import Launch, least, most, on_ranks, rank_list
 from sglogparse._phases import seconds
 from sglogparse._report import Finding, Severity
-from sglogparse._serving import Run, decodes, least, number, runs, within
+from sglogparse._serving import Run, decodes, number, runs, within
 
 #: A drop is to less than this share of what the same rank made before with as many requests.
 _SHARE = 0.4
