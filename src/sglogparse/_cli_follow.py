@@ -6,6 +6,7 @@ is in `_wait` and `_watch`. Like `_cli` they print and exit; nothing is imported
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -97,6 +98,7 @@ def wait(
     _print(
         render_json(shown) if output_format == "json" else render_fate(shown, min(_width(), 100), _colour())
     )
+    gc.freeze()  # to collect what there is when Python ends takes longer than to see the end of a server
     raise click.exceptions.Exit(fate.exit_code)
 
 
@@ -117,11 +119,13 @@ def _check_url(url: str | None) -> None:
 
 def _wait(waiting: Wait, *, quiet: bool) -> Fate:
     from sglogparse._cli import _width
+    from sglogparse._wait import rehearse
+    from sglogparse.render.text import render_text
     from sglogparse.render.wait import progress_line, progress_view
 
     terminal = not quiet and _is_terminal(sys.stderr)
     with _live(sys.stderr, terminal) as live:
-        drawn, told, at = -math.inf, "", waiting.begun
+        drawn, told, at, ready = -math.inf, "", waiting.begun, False
         while (fate := waiting.step()) is None:
             now = time.monotonic()
             if live is not None and now - drawn >= _DRAW:
@@ -132,6 +136,8 @@ def _wait(waiting: Wait, *, quiet: bool) -> Fate:
                 if stage != told or now - at >= _REMIND:
                     told, at = stage, now
                     _say(progress_line(waiting))
+            if not ready and waiting.idle:
+                ready = bool(render_text(rehearse()))
             time.sleep(waiting.pause)
     return fate
 
@@ -150,7 +156,7 @@ def _wait(waiting: Wait, *, quiet: bool) -> Fate:
 def watch(log: str, interval: float, show_secrets: bool) -> None:
     """Show how a server does, by its log, and what is found in it, until Ctrl-C.
 
-    Throughput, requests, KV usage and retractions, by rank where ranks differ; each finding once, as it comes.
+    Throughput, requests, KV usage and retractions, by rank where they differ; each finding once, as it comes.
 
     \b
     Exit codes: as those of `diagnose` for the log up to then; 2 the log could not be read

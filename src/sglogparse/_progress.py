@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sglogparse._follow import News
 
 #: What the phase of a rank that has printed nothing of its start yet is called.
-BEFORE = "before its start"
+BEFORE = "before dist init"
 #: Event -> the phase that it belongs to, and whether it ends it.
 _EDGES = {
     "dist_init_begin": ("dist init", False),
@@ -106,11 +106,12 @@ class Lag(NamedTuple):
 class Progress:
     """The state of the newest start in a log."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.clear()
-        #: the newest stamp, s, and when it was written by the monotonic clock
+        #: the newest stamp, s, and when it was written by the clock here
         self._stamp: float | None = None
-        self._anchor = time.monotonic()
+        self._anchor = clock()
 
     def clear(self) -> None:
         """Forget the start: another one begins."""
@@ -129,13 +130,13 @@ class Progress:
 
     def now(self) -> float | None:
         """Return the time by the clock of the log, s; None without stamps."""
-        return None if self._stamp is None else self._stamp + time.monotonic() - self._anchor
+        return None if self._stamp is None else self._stamp + self._clock() - self._anchor
 
-    def take(self, news: News) -> bool:
-        """Take in new lines; tell whether a start has gone on, or a server has worked."""
+    def take(self, news: News) -> None:
+        """Take in new lines."""
         if news.fresh:
             self.clear()
-        came = time.monotonic() - news.age
+        came = self._clock() - news.age
         stamps = news.records["time"].drop_nulls()
         dated = not stamps.is_empty()
         if dated:
@@ -143,17 +144,14 @@ class Progress:
         elif self._stamp is None:
             self._stamp, self._anchor = came, came
         self._spoken(news)
-        moved = False
         for line, kind, rank, at, detail in self._events(news):
-            moved |= self._event(line, kind, rank, at, detail)
+            self._event(line, kind, rank, at, detail)
         for kind in WORK:
             if kind in news.frames.found:
                 self.works = self.works or int(news.frames[kind]["line"][0])
-                moved = True
         bars = news.records["message"].str.extract_groups(BAR).struct.unnest().drop_nulls()
         if bars.height:
             self.bar = "{}: {}%".format(*bars.row(-1))
-        return moved
 
     def _spoken(self, news: News) -> None:
         """Note when each rank spoke last."""
@@ -193,11 +191,11 @@ class Progress:
         if parts:
             yield from pl.concat(parts).sort("line", maintain_order=True).iter_rows()
 
-    def _event(self, line: int, kind: str, rank: str | None, at: float | None, detail: str | None) -> bool:
-        """Take in an event; tell whether a start goes on."""
+    def _event(self, line: int, kind: str, rank: str | None, at: float | None, detail: str | None) -> None:
+        """Take in an event."""
         if kind in ENDS:
             self.ended = True
-            return False
+            return
         over = self.ready is not None or self.ended
         if over and kind in ("server_args", "dist_init_begin"):
             self.clear()
@@ -207,7 +205,7 @@ class Progress:
             self.node = int(detail) if detail and len(detail) < 6 and int(detail) else None
         elif kind == "http_lifecycle":
             if detail not in UP and (detail is None or not detail.startswith("http")):
-                return False
+                return
             if self.ready is None:
                 self._move(self.ranks.setdefault(None, RankProgress()), "warm-up", at, ends=False)
         elif kind == "ready":
@@ -216,7 +214,6 @@ class Progress:
         else:
             self.begun = True
             self._of_rank(self.ranks.setdefault(rank, RankProgress()), kind, at, detail)
-        return True
 
     def _of_rank(self, rank: RankProgress, kind: str, at: float | None, detail: str | None) -> None:
         phase, ends = _EDGES[kind]

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 import polars as pl
 
-from sglogparse._follow import Follower
+from sglogparse._follow import Block, Follower
 from sglogparse._launches import rank_spread
 from sglogparse._progress import BAR, UP, Lag, Progress, Stage
 from sglogparse._report import Diagnosis, Outcome
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: How long to wait from one look at the log to the next, s.
 POLL = 0.05
 #: How long no line must come after one that decides, and how long that is waited for at the most, s.
-_QUIET, _SETTLE = 0.04, 0.1
+_QUIET, _SETTLE = 0.03, 0.1
 #: The same for lines that may decide.
 _CALM, _LONGEST = 0.15, 2.0
 #: How long a server must show no life after an exception that may have been caught, s.
@@ -48,18 +48,23 @@ _LIFELESS = 10.0
 _LINGER = 0.5
 #: How long batches without a line that says so must have been served before they count as readiness, s.
 _PROVEN = 30.0
-#: Part of the time that may be spent on judging lines which may decide and do not.
-_SHARE = 0.05
+#: How long no line must come until the log is judged though none of its lines may decide, s.
+_SILENCE = 20.0
+#: Part of the time that may be spent on judging lines that may decide; what may be spent at once, s.
+_SHARE, _CREDIT = 0.05, 2.0
 
 #: Events by which a process of the server has ended.
 _DECIDES = ("sigquit", "process_exit", "warmup_failed", "child_terminated", "graceful_exit")
 #: Events that may lead there.
-_TELLS = ("exception_report", "watchdog_timeout", "sigterm", "kill_tree", "stack_dump")
+_TELLS = (
+    *("exception_report", "watchdog_timeout", "sigterm", "kill_tree", "stack_dump"),
+    *("profile_max_num_token", "max_total_tokens_capped"),
+)
 #: Lines that may decide, where no event has them. What decides is left to the rules.
 _TELLING = (
     r"Traceback \(most recent|Error\b|error:|Exception\b|[Ff]atal|[Ss]eg(?:mentation )?fault|terminate called"
     r"|core dumped|[Kk]illed|Aborted|SIG[A-Z]{3,4}\b|[Ww]atchdog|[Ss]hut(?:ting)? ?down|assert|ERR[0-9]{5}"
-    r"|Caught signal|NCCL WARN|Router ready|Starting server on|Server is ready"
+    r"|OutOf|out of |Caught signal|NCCL WARN|Router ready|Starting server on|Server is ready"
 )
 #: Functions that are the outermost of a process, and files that are programs: an exception that leaves them
 #: ends it.
@@ -196,6 +201,29 @@ class Probe:
         return False
 
 
+#: A start that dies, to be judged when nothing else is to be done.
+_REHEARSAL = """\
+[2026-01-01 00:00:00] server_args=ServerArgs(model_path='/m', tp_size=1)
+[2026-01-01 00:00:01 TP0] Load weight begin. avail mem=70.00 GB
+[2026-01-01 00:00:02 TP0] Scheduler hit an exception: Traceback (most recent call last):
+  File "/sglang/srt/managers/scheduler.py", line 1, in run_scheduler_process
+    scheduler = Scheduler()
+  File "/sglang/srt/model_executor/model_runner.py", line 1, in load_model
+    raise RuntimeError()
+RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.
+
+[2026-01-01 00:00:03] Received sigquit from a child process. It usually means the child failed.
+"""
+
+
+def rehearse() -> Diagnosis:
+    """Judge a made-up log: the first judgement loads what all of them need, and would come late otherwise."""
+    text = pl.Series("text", _REHEARSAL.splitlines())
+    follower = Follower("-")
+    follower.take(Block(text, len(_REHEARSAL), 0, fresh=True))
+    return follower.log().diagnose()
+
+
 class Wait:
     """Waits for the fate of the server that writes a log, look by look."""
 
@@ -209,7 +237,7 @@ class Wait:
     ) -> None:
         self.name, self.timeout = name, timeout
         self.follower = Follower(name)
-        self.progress = Progress()
+        self.progress = Progress(clock)
         self._process, self._probe, self._clock = process, probe, clock
         self.begun = clock()
         #: when the last line came
@@ -217,11 +245,13 @@ class Wait:
         #: since when a line stands that decides, and one that may; when one was seen last
         self._decides: float | None = None
         self._tells: float | None = None
-        #: the next judgement of lines that may decide
-        self._not_before = self.begun
-        #: since when the newest judgement is one that only life could contradict
+        #: what may be spent on judging, s, and as of when
+        self._credit, self._credited = _CREDIT, self.begun
+        #: lines have come since the last judgement
+        self._new = False
+        #: since when the newest judgement is one that only life could contradict, and the last line of life
         self._doomed: float | None = None
-        self._alive = self.begun
+        self._alive = 0
         self._worked: float | None = None
         self._lost: float | None = None
         self._warm = False
@@ -242,6 +272,11 @@ class Wait:
         """Return the last bar of progress, also one whose line is not ended."""
         held = re.search(BAR, self.follower.tail.partial)
         return f"{held[1]}: {held[2]}%" if held else self.progress.bar
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether all that was there is read, and nothing of it is still to be judged."""
+        return self._warm and not self.follower.tail.behind and self._decides is None and self._tells is None
 
     @property
     def pause(self) -> float:
@@ -271,16 +306,19 @@ class Wait:
 
     def _take(self, news: News, now: float) -> None:
         self.heard = now
+        self._new = True
         if news.fresh:
             self._decides = self._tells = self._doomed = self._worked = None
-        moved = self.progress.take(news)
+            self._alive = 0
+        self.progress.take(news)
         decides, tells = alarms(news)
         if decides:
             self._decides = self._decides or now
         if tells:
             self._tells = self._tells or now
-        if moved or _lives(news):
-            self._alive = now
+        alive = _life(news)
+        if alive is not None:
+            self._alive, self._doomed = alive, None
         if self.progress.works is None:
             self._worked = None
         elif self._worked is None:
@@ -290,9 +328,10 @@ class Wait:
 
     def _decide(self, now: float) -> Fate | None:
         if self._at_the_end(now):
-            held = self.follower.tail.finish()
+            held, heard = self.follower.tail.finish(), self.heard
             if held is not None:
                 self._take(self.follower.take(held), now)
+                self.heard = heard
             return self._ready(now) or self._judged(now, sure=True) or self._without_a_word()
         fate = self._ready(now)
         if fate is not None:
@@ -303,16 +342,18 @@ class Wait:
             return self._judged(now, sure=True) if settled else None
         if self._tells is not None:
             settled = quiet >= _CALM or now - self._tells >= _LONGEST
-            return self._judged(now, sure=False) if settled and now >= self._not_before else None
+            return self._judged(now, sure=False) if settled and self._affordable(now) else None
         if self._doomed is not None:
-            if now - max(self._doomed, self._alive) >= _LIFELESS:
-                return self._judged(now, sure=True)
-            if self._alive > self._doomed and quiet >= _CALM and now >= self._not_before:
-                return self._judged(now, sure=False)
-            return None
-        if not self._warm:  # what judging needs is made ready while there is time
+            return self._judged(now, sure=True) if now - self._doomed >= _LIFELESS else None
+        if self._new and (quiet >= _SILENCE or not self._warm):
             return self._judged(now, sure=False)
         return None
+
+    def _affordable(self, now: float) -> bool:
+        """Tell whether judging has not taken too much of the time."""
+        self._credit = min(_CREDIT, self._credit + (now - self._credited) * _SHARE)
+        self._credited = now
+        return self._credit > 0
 
     def _at_the_end(self, now: float) -> bool:
         """Tell whether nothing more is waited for."""
@@ -342,11 +383,11 @@ class Wait:
     def _judged(self, now: float, *, sure: bool) -> Fate | None:
         """Judge the log; return the fate if it is certain, or if no more certainty is to be had."""
         self._decides = self._tells = None
-        self._warm = True
+        self._warm, self._new = True, False
         started = time.perf_counter()
         log = self.follower.log()
         diagnosis = self._diagnosis = log.diagnose()
-        self._not_before = now + (time.perf_counter() - started) / _SHARE
+        self._credit -= time.perf_counter() - started
         outcome = diagnosis.outcome
         if outcome is Outcome.READY and self._lost is None and not self.progress.begun:
             return self._fate(End.READY, diagnosis.summary.removeprefix("ready: "))
@@ -354,7 +395,9 @@ class Wait:
             self._doomed = None
             return None
         if not (sure or self._lost is not None or _is_over(log.traceback, diagnosis)):
-            self._doomed = self._doomed or now
+            # what the server has gone on after did not end it
+            pardoned = diagnosis.root is not None and diagnosis.root.line < self._alive
+            self._doomed = None if pardoned else now
             return None
         end = _ENDS[outcome]
         return self._fate(end, diagnosis.summary, diagnosis, self.progress.lag() if end is End.HUNG else None)
@@ -451,12 +494,13 @@ def alarms(news: News) -> tuple[bool, bool]:
     return any(kind in found for kind in _DECIDES), bool(tells)
 
 
-def _lives(news: News) -> bool:
-    """Tell whether a record shows that the server goes on: no answer to a probe, and nothing of an end."""
+def _life(news: News) -> int | None:
+    """Return the last line that shows that the server goes on: no answer to a probe, nothing of an end."""
     kind = news.kinds.cast(pl.String)
     known = kind.is_in([*_DECIDES, *_TELLS, "http_access", "http_lifecycle", "health_check_failed"])
     rows = (news.records["headed"] & ~known.fill_null(False)).arg_true()
-    return bool((~news.records["message"].gather(rows).str.contains(_TELLING)).any())
+    alive = rows.filter(~news.records["message"].gather(rows).str.contains(_TELLING))
+    return None if alive.is_empty() else int(news.records["line"][alive[-1]])
 
 
 def _is_over(tracebacks: pl.DataFrame, diagnosis: Diagnosis) -> bool:
