@@ -130,12 +130,12 @@ def _wait(waiting: Wait, *, quiet: bool) -> Fate:
             now = time.monotonic()
             if live is not None and now - drawn >= _DRAW:
                 drawn = now
-                _draw(live, progress_view(waiting, _width()))
+                _unheard(lambda: _draw(live, progress_view(waiting, _width())))
             elif not terminal and not quiet and not waiting.follower.tail.behind:
                 stage = waiting.progress.least()
                 if stage != told or now - at >= _REMIND:
                     told, at = stage, now
-                    _say(progress_line(waiting))
+                    _unheard(lambda: click.echo(progress_line(waiting), err=True))
             if not ready and waiting.idle:
                 ready = bool(render_text(rehearse()))
             time.sleep(waiting.pause)
@@ -174,7 +174,7 @@ def watch(log: str, interval: float, show_secrets: bool) -> None:
                 time.sleep(watching.pause)
     except KeyboardInterrupt:
         pass
-    except BrokenPipeError:
+    except OSError:  # nobody reads it any more, or the terminal is gone
         screen.hush()
     with _ended_by(lambda: sys.exit(_TERMINATED)):
         screen.end()
@@ -234,7 +234,7 @@ class _Screen:
             self.show(told)
             if self._watch.batches:
                 self._put(f"{time.strftime('%H:%M:%S')} {load_line(self._watch)}", "")
-        except BrokenPipeError:
+        except OSError:
             self.hush()
 
     def hush(self) -> None:
@@ -242,12 +242,14 @@ class _Screen:
         from sglogparse._cli import _hush
 
         self._gone = True
-        _hush(sys.stdout)
+        if sys.stdout is not None:
+            _hush(sys.stdout)
 
     def _put(self, text: str, style: str) -> None:
         if self._live is None:
-            sys.stdout.write(f"{text}\n")
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.write(f"{text}\n")
+                sys.stdout.flush()
             return
         from rich.text import Text
 
@@ -287,13 +289,13 @@ def _draw(live: Live, view: Text) -> None:
     live.update(view, refresh=True)
 
 
-def _say(text: str) -> None:
-    """Write a note; that nobody reads notes any more is no reason to wait no longer."""
+def _unheard(say: Callable[[], None]) -> None:
+    """Write to standard error; that nobody reads it any more is no reason to wait no longer."""
     if sys.stderr is None:
         return
     try:
-        click.echo(text, err=True)
-    except BrokenPipeError:
+        say()
+    except OSError:
         from sglogparse._cli import _hush
 
         _hush(sys.stderr)

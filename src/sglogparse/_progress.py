@@ -79,7 +79,7 @@ class RankProgress:
     @property
     def words(self) -> str:
         """Return where the rank stands."""
-        return f"after {self.phase}" if self.done else self.phase
+        return f"after {self.phase}" if self.done and self.phase != "ready" else self.phase
 
 
 class Stage(NamedTuple):

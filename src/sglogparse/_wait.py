@@ -473,7 +473,7 @@ def stage_words(stage: Stage) -> str:
 
 
 def _where(words: str) -> str:
-    return words if words.startswith(("after", "before")) else f"in {words}"
+    return words if words.startswith(("after", "before", "ready")) else f"in {words}"
 
 
 def _names(ranks: tuple[str | None, ...]) -> str:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _OUTCOMES = {Outcome.READY: "green", Outcome.STOPPED: "green", Outcome.CRASHED: "red", Outcome.HUNG: "red"}
-#: Values of ranks that are further apart than this share of the larger one differ.
+#: Values of ranks differ when they are further apart than this share of the larger one, and than a trifle.
 _APART = 0.2
-_ROWS = 12
+_TRIFLES = {"running": 4.0, "queued": 4.0, "KV usage": 0.05}
+_ROWS = 16
 
 
 class Line(NamedTuple):
@@ -75,20 +76,20 @@ def _sum(what: str, values: dict[str | None, float | None], digits: int = 0) -> 
     known = {rank: value for rank, value in values.items() if value is not None}
     if not known:
         return ""
-    return f"{sum(known.values()):.{digits}f} {what}{_spread(known, digits)}"
+    return f"{sum(known.values()):.{digits}f} {what}{_spread(what, known, digits)}"
 
 
 def _most(what: str, values: dict[str | None, float | None]) -> str:
     known = {rank: value for rank, value in values.items() if value is not None}
-    return f"{what} {max(known.values()):.2f}{_spread(known, 2)}" if known else ""
+    return f"{what} {max(known.values()):.2f}{_spread(what, known, 2)}" if known else ""
 
 
-def _spread(values: dict[str | None, float], digits: int) -> str:
+def _spread(what: str, values: dict[str | None, float], digits: int) -> str:
     """Say which rank has least and which has most, where they differ."""
     if len(values) < 2:
         return ""
     least, most = min(values, key=lambda one: values[one]), max(values, key=lambda one: values[one])
-    if values[most] - values[least] <= _APART * abs(values[most]):
+    if values[most] - values[least] <= max(_APART * abs(values[most]), _TRIFLES.get(what, 0.0)):
         return ""
     return f" ({values[least]:.{digits}f} on {least} to {values[most]:.{digits}f} on {most})"
 
