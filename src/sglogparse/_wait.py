@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: How long to wait from one look at the log to the next, s.
 POLL = 0.05
+#: From one look at the process to the next, s.
+_ASK = 0.2
 #: How long no line must come after one that decides, and how long that is waited for at the most, s.
 _QUIET, _SETTLE = 0.03, 0.1
 #: The same for lines that may decide.
@@ -253,6 +255,8 @@ class Wait:
         self._doomed: float | None = None
         self._alive = 0
         self._worked: float | None = None
+        #: when the process is looked for next, and since when it is gone
+        self._asked = self.begun
         self._lost: float | None = None
         self._warm = False
         self._diagnosis: Diagnosis | None = None
@@ -300,8 +304,9 @@ class Wait:
             self._take(self.follower.take(block), now)
         if self.follower.tail.behind:
             return None
-        if self._process is not None and self._lost is None and self._process.gone():
-            self._lost = now
+        if self._process is not None and self._lost is None and now >= self._asked:
+            self._asked = now + _ASK
+            self._lost = now if self._process.gone() else None
         return self._decide(now)
 
     def _take(self, news: News, now: float) -> None:
