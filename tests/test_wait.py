@@ -295,7 +295,12 @@ def test_a_log_that_is_written_anew_is_a_new_start(case):
     assert case.look(waiting, 1) is None
     assert waiting.progress.ranks == {}
     case.put(READY)
-    assert case.look(waiting, 1).summary == f"{case.path}:2 says so"
+    assert case.look(waiting, 1).summary == "server.log:2 says so"
+
+
+def test_a_line_that_was_there_before_is_said_to_be_old(case):
+    case.put(ARGUMENTS, *begin(0), READY)
+    assert case.look(case.wait(), 1).summary == "server.log:5 says so, and did when waiting began"
 
 
 # ------------------------------------------------------------------ hung, timed out

@@ -254,6 +254,8 @@ class Wait:
         #: since when the newest judgement is one that only life could contradict, and the last line of life
         self._doomed: float | None = None
         self._alive = 0
+        #: lines that were there when waiting began: they can be those of an older start
+        self._there: int | None = None
         self._worked: float | None = None
         #: when the process is looked for next, and since when it is gone
         self._asked = self.begun
@@ -304,6 +306,8 @@ class Wait:
             self._take(self.follower.take(block), now)
         if self.follower.tail.behind:
             return None
+        if self._there is None:
+            self._there = self.follower.lines
         if self._process is not None and self._lost is None and now >= self._asked:
             self._asked = now + _ASK
             self._lost = now if self._process.gone() else None
@@ -315,6 +319,7 @@ class Wait:
         if news.fresh:
             self._decides = self._tells = self._doomed = self._worked = None
             self._alive = 0
+            self._there = None if self._there is None else 0
         self.progress.take(news)
         decides, tells = alarms(news)
         if decides:
@@ -377,7 +382,8 @@ class Wait:
             if fate is not None or self._doomed is not None:
                 return fate
         if progress.ready is not None:
-            return self._fate(End.READY, f"{name}:{progress.ready} says so")
+            before = ", and did when waiting began" if progress.ready <= (self._there or 0) else ""
+            return self._fate(End.READY, f"{name}:{progress.ready} says so{before}")
         if progress.works is None or self._worked is None:
             return None
         # a log that begins in the middle, and a node that prints no ready line, show it by their batches
