@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -478,15 +479,19 @@ def test_a_crash_outweighs_an_answer(case, health):
 
 def test_what_a_url_answered_last_is_told(case):
     case.put(ARGUMENTS)
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))  # and listens to nobody
+    place = f"127.0.0.1:{bound.getsockname()[1]}"
     for url, said in (
-        ("http://127.0.0.1:9/health", "failed: Connection refused"),
-        ("https://127.0.0.1:9/", "failed: Connection refused"),
+        (f"http://{place}/health", "failed: Connection refused"),
+        (f"https://{place}/", "failed: Connection refused"),
         ("http://" + "a" * 70 + ".b/", "failed: "),
     ):
         probe = Probe(url)
         assert not probe.once()
         fate = case.look(case.wait(timeout=1, probe=probe), 2)
         assert any(note.startswith(f"{url} {said}") for note in fate.notes)
+    bound.close()
 
 
 # ------------------------------------------------------------------ how far ranks are
@@ -751,57 +756,80 @@ def test_what_is_masked_in_a_fate(case):
     assert "hf_AbC" not in render_fate(masked_fate(fate))
 
 
-def at_a_terminal(process_of, read_until: bytes = b"") -> tuple[bytes, subprocess.Popen, int]:
-    """Run a command at a terminal; return what it showed until some text, the process, and the terminal."""
-    outer, inner = pty.openpty()
-    process = process_of(inner)
-    os.close(inner)
-    data = b""
-    while True:
-        try:
-            chunk = os.read(outer, 65536)
-        except OSError:  # Linux says so when the other side has closed
-            break
-        data += chunk
-        if not chunk or (read_until and read_until in data):
-            break
-    return data, process, outer
+class Terminal:
+    """A command at a terminal of 80 columns, and what it has shown there."""
 
-
-def test_waiting_is_drawn_on_a_terminal_and_wiped_off_again(tmp_path):
-    path = tmp_path / "server.log"
-    path.write_text("".join(f"{line}\n" for line in (ARGUMENTS, *begin(0))))
-    own = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-
-    def start(inner):
-        return subprocess.Popen(
-            [sys.executable, "-m", "sglogparse", "wait", "server.log"],
-            cwd=tmp_path,
+    def __init__(self, folder: Path, *words: str, **streams) -> None:
+        self._outer, inner = pty.openpty()
+        own = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sglogparse", *words],
+            cwd=folder,
             env={**own, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=inner,
+            **{name: inner if stream is None else stream for name, stream in streams.items()},
         )
+        os.close(inner)
+        self.shown = b""
 
-    data, process, outer = at_a_terminal(start, b"TP0 in weights")
-    assert b"server.log: 4 lines" in data
-    assert b"\x1b[?25l" in data  # the cursor is hidden meanwhile
+    def read(self, until: bytes = b"") -> None:
+        """Read until a text is shown, or until the command has ended."""
+        while not until or until not in self.shown:
+            try:
+                chunk = os.read(self._outer, 65536)
+            except OSError:  # Linux says so when the other side has closed
+                return
+            if not chunk:
+                return
+            self.shown += chunk
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._outer)
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    """Return a function that starts a command at a terminal; it is ended with the test."""
+    started: list[Terminal] = []
+
+    def start(*words, **streams):
+        started.append(Terminal(tmp_path, *words, **streams))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_waiting_is_drawn_on_a_terminal_and_wiped_off_again(tmp_path, terminal):
+    path = tmp_path / "server.log"
+    path.write_text("".join(f"{line}\n" for line in (ARGUMENTS, *begin(0))))
+    screen = terminal("wait", "server.log", stdout=subprocess.PIPE, stderr=None)
+    screen.read(until=b"TP0 in weights")
+    assert b"server.log: 4 lines" in screen.shown
+    assert b"\x1b[?25l" in screen.shown  # the cursor is hidden meanwhile
+    assert b"\x1b[?25h" not in screen.shown
     with path.open("a") as log:
         log.write(f"{READY}\n")
-    rest = b""
-    while True:
-        try:
-            chunk = os.read(outer, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        rest += chunk
-    os.close(outer)
-    assert process.wait(60) == 0
-    assert process.stdout.read().startswith(b"ready after ")
-    process.stdout.close()
-    assert b"\x1b[?25h" in rest
+    screen.read()
+    assert screen.process.wait(60) == 0
+    assert screen.process.stdout.read().startswith(b"ready after ")
+    screen.process.stdout.close()
+    assert b"\x1b[?25h" in screen.shown
+
+
+def test_a_signal_gives_a_terminal_back(tmp_path, terminal):
+    screen = terminal("wait", "server.log", stdout=subprocess.PIPE, stderr=None)
+    screen.read(until=b"not there yet")
+    screen.process.terminate()
+    screen.read()
+    assert screen.process.wait(60) == 143
+    assert screen.process.stdout.read() == b""
+    screen.process.stdout.close()
+    assert b"\x1b[?25h" in screen.shown
+    assert b"Traceback" not in screen.shown
 
 
 # ------------------------------------------------------------------ watch
@@ -925,35 +953,16 @@ def test_watching_ends_when_nobody_reads(tmp_path):
     process.stderr.close()
 
 
-def test_watching_is_drawn_on_a_terminal(tmp_path):
+def test_watching_is_drawn_on_a_terminal(tmp_path, terminal):
     path = tmp_path / "server.log"
     path.write_text("".join(f"{line}\n" for line in (ARGUMENTS, *begin(0), READY, decode(" TP0", 1))))
-    own = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-
-    def start(inner):
-        return subprocess.Popen(
-            [sys.executable, "-m", "sglogparse", "watch", "server.log"],
-            cwd=tmp_path,
-            env={**own, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"},
-            stdin=subprocess.DEVNULL,
-            stdout=inner,
-            stderr=subprocess.PIPE,
-        )
-
-    data, process, outer = at_a_terminal(start, b"retracted")
-    process.send_signal(signal.SIGINT)
-    while True:
-        try:
-            chunk = os.read(outer, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        data += chunk
-    os.close(outer)
-    assert process.wait(60) == 0
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert b"ready: the server serves and the log shows no fault" in data
-    assert b"tokens/s" in data
-    assert b"\x1b[?25h" in data
+    screen = terminal("watch", "server.log", stdout=None, stderr=subprocess.PIPE)
+    screen.read(until=b"retracted")
+    screen.process.send_signal(signal.SIGINT)
+    screen.read()
+    assert screen.process.wait(60) == 0
+    assert screen.process.stderr.read() == b""
+    screen.process.stderr.close()
+    assert b"ready: the server serves and the log shows no fault" in screen.shown
+    assert b"tokens/s" in screen.shown
+    assert b"\x1b[?25h" in screen.shown
