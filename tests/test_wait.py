@@ -244,6 +244,18 @@ def test_an_exception_that_was_caught_ends_nothing(case):
     assert case.look(waiting, 1).end is End.READY
 
 
+def test_an_exception_without_life_behind_it_is_the_end(case):
+    case.put(ARGUMENTS, *begin(0))
+    waiting = case.wait()
+    case.look(waiting, 1)
+    case.put(*CAUGHT)
+    assert case.look(waiting, 30) is None
+    with case.path.open("a") as log:
+        log.write("Loading safetensors checkpoint shards:  45% Completed")
+    assert case.look(waiting, 50) is None  # a bar is drawn: that is life
+    assert case.look(waiting, 20).end is End.CRASHED
+
+
 def test_a_warning_is_no_end(case):
     case.put(ARGUMENTS, *begin(0))
     waiting = case.wait()
@@ -644,12 +656,16 @@ def test_wait_for_a_process_that_writes(tmp_path, lines, code, said):
     assert (done.returncode, done.stdout[: len(said)]) == (code, said)
     assert "Traceback" not in done.stderr
     # a job's log gets a line a phase
-    assert all(" s: " in line for line in done.stderr.splitlines())
+    assert all(" s: " in line or "waiting began" in line for line in done.stderr.splitlines())
 
 
 def test_wait_prints_a_crash_as_diagnose_does(tmp_path):
     log = FIXTURES / "baseline_debug_nocar.log"
-    assert run("wait", str(log)).stdout == run("diagnose", str(log)).stdout
+    done = run("wait", str(log))
+    assert done.stdout == run("diagnose", str(log)).stdout
+    note = "no line has come since waiting began: the log may be that of an older start"
+    assert done.stderr.splitlines()[-1] == note
+    assert run("wait", str(log), "--quiet").stderr == ""
     told = json.loads(run("wait", str(log), "--output-format", "json").stdout)
     assert told["diagnosis"] == json.loads(run("diagnose", str(log), "--output-format", "json").stdout)
     assert (told["schema"], told["fate"], told["exit_code"]) == ("sglogparse/wait/1", "crashed", 1)

@@ -81,8 +81,9 @@ def wait(
                 3 timed out, hung, or the log ended: who is behind, where, for how long
     """
     from sglogparse._cli import _colour, _print, _width
+    from sglogparse._safe import plain
     from sglogparse._wait import Probe, Process, Wait
-    from sglogparse.render.wait import masked_fate, render_fate, render_json
+    from sglogparse.render.wait import TOLD, masked_fate, render_fate, render_json
 
     if math.isnan(timeout):
         raise click.BadParameter("--timeout must be a number of seconds")
@@ -98,6 +99,8 @@ def wait(
     _print(
         render_json(shown) if output_format == "json" else render_fate(shown, min(_width(), 100), _colour())
     )
+    if fate.end in TOLD and fate.notes and output_format == "text" and not quiet:
+        _unheard(lambda: click.echo("\n".join(map(plain, shown.notes)), err=True))
     gc.freeze()  # to collect what there is when Python ends takes longer than to see the end of a server
     raise click.exceptions.Exit(fate.exit_code)
 

@@ -98,6 +98,11 @@ class Tail:
         return self._fd is not None or self._place is not None
 
     @property
+    def held(self) -> int:
+        """Return how much is held back of the line that is not ended yet, bytes."""
+        return sum(map(len, self._rest))
+
+    @property
     def partial(self) -> str:
         """Return the beginning of the line that is not ended yet, without what a terminal has overwritten."""
         held = b"".join(self._rest[-8:]).decode(errors="replace")

@@ -44,8 +44,11 @@ _ASK = 0.2
 _QUIET, _SETTLE = 0.03, 0.1
 #: The same for lines that may decide.
 _CALM, _LONGEST = 0.15, 2.0
-#: How long a server must show no life after an exception that may have been caught, s.
-_LIFELESS = 10.0
+#: How long a server must show no life after an exception that may have been caught, s: imports and weights
+#: can take as long without a line.
+_LIFELESS = 60.0
+#: A silence that is told, s.
+_LONG = 10.0
 #: How long lines may take to reach the log after their process has gone, s.
 _LINGER = 0.5
 #: How long batches without a line that says so must have been served before they count as readiness, s.
@@ -257,6 +260,7 @@ class Wait:
         #: lines that were there when waiting began: they can be those of an older start
         self._there: int | None = None
         self._worked: float | None = None
+        self._held = 0
         #: when the process is looked for next, and since when it is gone
         self._asked = self.begun
         self._lost: float | None = None
@@ -306,6 +310,9 @@ class Wait:
             self._take(self.follower.take(block), now)
         if self.follower.tail.behind:
             return None
+        if self.follower.tail.held != self._held:  # a bar of progress is drawn
+            self._held = self.follower.tail.held
+            self._doomed = None if self._doomed is None else now
         if self._there is None:
             self._there = self.follower.lines
         if self._process is not None and self._lost is None and now >= self._asked:
@@ -377,7 +384,7 @@ class Wait:
             return None
         if self._probe is not None and self._probe.answered.is_set():
             return self._fate(End.READY, f"{self._probe.url} answers 200, and the log does not say so yet")
-        if self._tells is not None and (progress.ready or progress.works):
+        if self._tells is not None and (progress.ready or (progress.works and self._affordable(now))):
             fate = self._judged(now, sure=False)
             if fate is not None or self._doomed is not None:
                 return fate
@@ -411,7 +418,12 @@ class Wait:
             self._doomed = None if pardoned else now
             return None
         end = _ENDS[outcome]
-        return self._fate(end, diagnosis.summary, diagnosis, self.progress.lag() if end is End.HUNG else None)
+        old = self.follower.lines <= (self._there or 0)
+        notes = (
+            ("no line has come since waiting began: the log may be that of an older start",) if old else ()
+        )
+        lag = self.progress.lag() if end is End.HUNG else None
+        return self._fate(end, diagnosis.summary, diagnosis, lag, notes)
 
     def _without_a_word(self) -> Fate:
         """Return the fate where the log does not tell it, and nothing more is waited for."""
@@ -455,7 +467,7 @@ class Wait:
 
     def _notes(self) -> tuple[str, ...]:
         out = []
-        if self.follower.lines and self.quiet >= _LIFELESS:
+        if self.follower.lines and self.quiet >= _LONG:
             out.append(f"no line has come for {span(self.quiet)}")
         if self.bar is not None:
             out.append(f"the last bar of progress: {self.bar}")
@@ -509,7 +521,8 @@ def _life(news: News) -> int | None:
     """Return the last line that shows that the server goes on: no answer to a probe, nothing of an end."""
     kind = news.kinds.cast(pl.String)
     known = kind.is_in([*_DECIDES, *_TELLS, "http_access", "http_lifecycle", "health_check_failed"])
-    rows = (news.records["headed"] & ~known.fill_null(False)).arg_true()
+    drawn = kind.is_in(["load_progress", "graph_capture_progress"])
+    rows = ((news.records["headed"] & ~known.fill_null(False)) | drawn.fill_null(False)).arg_true()
     alive = rows.filter(~news.records["message"].gather(rows).str.contains(_TELLING))
     return None if alive.is_empty() else int(news.records["line"][alive[-1]])
 

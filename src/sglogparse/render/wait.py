@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "sglogparse/wait/1"
 #: Ends that the diagnosis tells by itself.
-_TOLD = (End.CRASHED, End.STOPPED)
+TOLD = (End.CRASHED, End.STOPPED)
 #: Rows of ranks that are shown at once, at the most.
 _STAGES = 8
 
@@ -32,7 +32,7 @@ _STAGES = 8
 def render_fate(fate: Fate, width: int = 80, colour: bool = False) -> str:
     """Return the fate for a person, wrapped at a width; a crash as `diagnose` prints it."""
     told = "" if fate.diagnosis is None else render_text(fate.diagnosis, width, colour)
-    if fate.end in _TOLD and told:
+    if fate.end in TOLD and told:
         return told
     head = f"{fate.end.value} after {span(fate.waited)}: {fate.summary}"
     lines = wrap(plain(head), width, rest="  ")
