@@ -40,6 +40,8 @@ COMMANDS = (
     "query",
     "explain",
     "rules",
+    "wait",
+    "watch",
 )
 
 #: A log that says nothing about how the server fared, and no fault either.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sglogparse import _cli_follow
 from sglogparse._errors import QueryError, SglogparseError
 from sglogparse._version import __version__
 
@@ -553,6 +554,10 @@ def rules(output_format: str) -> None:
         [{"code": rule.code, "name": rule.name, "summary": rule.doc.splitlines()[0]} for rule in RULES],
         output_format,
     )
+
+
+main.add_command(_cli_follow.wait)
+main.add_command(_cli_follow.watch)
 
 
 def _list(rows: list[dict[str, Any]], output_format: str) -> None:
