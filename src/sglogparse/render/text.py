@@ -26,6 +26,7 @@ from sglogparse._launches import rank_spread
 from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
 from sglogparse._vitals import span
+from sglogparse.render._rows import remarks_of
 from sglogparse.render._wrap import wrap
 
 _STYLES = {
@@ -77,7 +78,9 @@ class _Page:
             self.put(f"(+{_count(left, f'more {what}')}: --output-format json)", "dim")
 
 
-def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> str:
+def render_text(
+    diagnosis: Diagnosis, width: int = 80, colour: bool = False, exit_code: int | None = None
+) -> str:
     """Return the report, wrapped at a width; log text is never markup."""
     page = _Page(width)
     names = _names(diagnosis.files)
@@ -86,6 +89,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> 
         page.put(diagnosis.summary, _STYLES[diagnosis.outcome])
     else:
         _verdict(page, chief)
+        for remark in remarks_of(diagnosis):
+            page.put(remark, "bold", rest="  ", most=_ROWS)
         if len(diagnosis.launches) > 1:
             page.put(f"this launch: {names[chief.file]}:{chief.first_line}-{chief.last_line}")
         page.gap()
