@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sglogparse._errors import ConfigError
-from sglogparse._fingerprint import finding_fingerprint, proof_of, verdict_fingerprint
+from sglogparse._fingerprint import (
+    finding_fingerprint,
+    finding_is_specific,
+    proof_of,
+    verdict_fingerprint,
+    verdict_is_specific,
+)
 from sglogparse._safe import mask_secrets, plain
 
 if TYPE_CHECKING:
@@ -66,36 +72,26 @@ def _fingerprints(data: dict[str, Any], key: str, path: Path) -> frozenset[str]:
 def baseline_of(diagnosis: Diagnosis) -> tuple[Baseline, str]:
     """Return the baseline that knows all of a diagnosis, and its file's text.
 
-    A verdict that no line proves (a log that ends too early, say) is not in it.
+    What says too little to be known again is not in it: a verdict that no line proves (a log that ends too
+    early, say), an exception that is cut off.
     """
     findings: dict[str, dict[str, str]] = {}
     verdicts: dict[str, dict[str, str]] = {}
     for launch in diagnosis.launches:
         for finding in launch.findings:
-            mark = finding_fingerprint(finding, launch)
-            findings.setdefault(
-                mark,
-                {
-                    "fingerprint": mark,
-                    "code": finding.code,
-                    "severity": finding.severity.value,
-                    "text": _quoted(finding.message),
-                },
-            )
+            if finding_is_specific(finding, launch):
+                entry = {"code": finding.code, "severity": finding.severity.value}
+                _put(findings, finding_fingerprint(finding, launch), entry, finding.message)
         line = proof_of(launch)
-        if line is not None:
-            mark = verdict_fingerprint(launch)
-            verdicts.setdefault(
-                mark,
-                {
-                    "fingerprint": mark,
-                    "outcome": launch.outcome.value,
-                    "cause": launch.cause,
-                    "text": _quoted(line.message),
-                },
-            )
+        if line is not None and verdict_is_specific(launch):
+            entry = {"outcome": launch.outcome.value, "cause": launch.cause}
+            _put(verdicts, verdict_fingerprint(launch), entry, line.message)
     data = {"schema": SCHEMA, "verdicts": [*verdicts.values()], "findings": [*findings.values()]}
     return Baseline(frozenset(findings), frozenset(verdicts)), json.dumps(data, indent=2) + "\n"
+
+
+def _put(entries: dict[str, dict[str, str]], mark: str, entry: dict[str, str], text: str) -> None:
+    entries.setdefault(mark, {"fingerprint": mark, **entry, "text": _quoted(text)})
 
 
 def _quoted(text: str) -> str:

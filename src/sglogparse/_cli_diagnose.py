@@ -88,6 +88,8 @@ def diagnose(
         write_whole(text, chosen.baseline)
         note(f"{chosen.baseline}: {_count(known.findings, 'finding')}, {_count(known.verdicts, 'verdict')}")
         diagnosis = selected(whole, selection, known)
+        if diagnosis.findings:
+            note(f"left out, as it says too little to be known again: {_codes(diagnosis)}")
     code = diagnosis.exit_code(None if chosen.fail_on == "never" else Severity(chosen.fail_on))
     code = 0 if chosen.exit_zero else code
     _render(diagnosis if show_secrets else masked(diagnosis), chosen, code)
@@ -96,6 +98,10 @@ def diagnose(
 
 def _count(things: frozenset[str], what: str) -> str:
     return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
+
+
+def _codes(diagnosis: Diagnosis) -> str:
+    return ", ".join(dict.fromkeys(one.code for one in diagnosis.findings))
 
 
 def _settings(given: dict[str, object], config: str | None) -> Settings:

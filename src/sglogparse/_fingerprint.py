@@ -47,6 +47,8 @@ _VARYING_PATTERNS = tuple((re.compile(pattern), left) for pattern, left in _VARY
 _RANK = re.compile(
     r"\[?\b(?i:tp|dp|pp|ep|cp|moe_ep|moe_tp|attn_tp|rank|gpu|cuda|npu|node|worker)[ :=_-]{0,2}[0-9]+\b\]?"
 )
+#: A report whose exception is cut off: it is said of all exceptions.
+_NOISE = re.compile(r"Traceback \(most recent call last\):\s*$")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Element types, whose digits mean something.
 _ELEMENT = re.compile(r"(?i)(?:mx|nv|b)?(?:fp|bf|int|uint|float)[0-9]+(?:_?e[0-9]m[0-9][a-z]*)?")
@@ -72,23 +74,32 @@ def finding_fingerprint(finding: Finding, launch: LaunchReport) -> str:
 
     A finding that has become more severe is another one.
     """
-    line = finding.root or next(iter(finding.evidence), None)
-    words = words_of(line.message if line else finding.message)
-    at = _raised_at(launch) if finding.root is not None and finding.root == launch.root else ""
-    return _digest(finding.code, finding.cause or "", finding.severity.value, _told(words, at))
+    told = _told(*_said(finding, launch))
+    return _digest(finding.code, finding.cause or "", finding.severity.value, told)
 
 
 def verdict_fingerprint(launch: LaunchReport) -> str:
     """Return the fingerprint of the verdict on a launch: outcome, cause, deciding code, words of the root."""
     line = proof_of(launch)
     code = launch.chief.code if launch.chief else ""
-    told = _told(words_of(line.message), _raised_at(launch)) if line else ""
+    told = _told(line.message, _raised_at(launch)) if line else ""
     return _digest(code, launch.cause, launch.outcome.value, told)
 
 
 def proof_of(launch: LaunchReport) -> Evidence | None:
     """Return the line that a verdict stands on; None of a verdict that stands on what the log lacks."""
     return launch.root or (next(iter(launch.chief.evidence), None) if launch.chief else None)
+
+
+def finding_is_specific(finding: Finding, launch: LaunchReport) -> bool:
+    """Tell whether a finding says enough to be known again: the next one alike is the same, most likely."""
+    return bool(_told(*_said(finding, launch)))
+
+
+def verdict_is_specific(launch: LaunchReport) -> bool:
+    """Tell whether a verdict stands on a line that says enough to be known again."""
+    line = proof_of(launch)
+    return line is not None and bool(_told(line.message, _raised_at(launch)))
 
 
 def diagnosis_fingerprint(diagnosis: Diagnosis) -> str | None:
@@ -102,7 +113,16 @@ def _raised_at(launch: LaunchReport) -> str:
     return words_of(frame) if frame else ""
 
 
-def _told(words: str, place: str) -> str:
+def _said(finding: Finding, launch: LaunchReport) -> tuple[str, str]:
+    """Return the text that a finding is known by, and where it was raised if that is the first fault."""
+    line = finding.root or next(iter(finding.evidence), None)
+    at = _raised_at(launch) if finding.root is not None and finding.root == launch.root else ""
+    return (line.message if line else finding.message), at
+
+
+def _told(text: str, place: str) -> str:
+    """Return the words of a text; with the place where they alone say too little, and nothing without one."""
+    words = "" if _NOISE.search(text) else words_of(text)
     return words if len(words.split()) >= _FEW or not place else f"{words} in {place}"
 
 

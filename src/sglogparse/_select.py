@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sglogparse._errors import ConfigError
-from sglogparse._fingerprint import finding_fingerprint, proof_of, verdict_fingerprint
+from sglogparse._fingerprint import finding_fingerprint, verdict_fingerprint
 
 if TYPE_CHECKING:
     from sglogparse._baseline import Baseline
@@ -84,7 +84,7 @@ def selected(diagnosis: Diagnosis, selection: Selection, baseline: Baseline | No
     launches = tuple(kept(one) for one in diagnosis.launches)
     counted = tuple(known), tuple(ignored)
     chief = kept(diagnosis.chief) if diagnosis.chief else None  # one of the launches once more: not counted
-    found = bool(baseline and chief and proof_of(chief) and verdict_fingerprint(chief) in baseline.verdicts)
+    found = bool(baseline and chief and verdict_fingerprint(chief) in baseline.verdicts)
     return replace(
         diagnosis,
         launches=launches,

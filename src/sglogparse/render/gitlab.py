@@ -45,7 +45,7 @@ def render_gitlab(
 
 def _issue(text: str, name: str, mark: str, severity: str, path: str, line: int) -> dict[str, Any]:
     return {
-        "description": text,
+        "description": text or name,
         "check_name": name,
         "fingerprint": mark,
         "severity": severity,

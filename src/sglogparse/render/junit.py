@@ -128,7 +128,8 @@ def _case(group: str, name: str, time: float, body: str) -> str:
 
 
 def _element(kind: str, message: str, cause: str, lines: list[str]) -> str:
-    return f'<{kind} type="{_escaped(plain(cause))}" message="{_escaped(message)}">{_text(lines)}</{kind}>'
+    told = f'type="{_escaped(plain(cause) or kind)}" message="{_escaped(message or kind)}"'
+    return f"<{kind} {told}>{_text(lines)}</{kind}>"
 
 
 def _text(lines: Iterable[str]) -> str:

@@ -92,7 +92,7 @@ def _markdown(doc: str) -> str:
 def _result(row: Row, rule: int, index: dict[str, int]) -> dict[str, Any]:
     finding, launch = row.finding, row.launch
     text = cut(finding.message) + (f" Fix: {cut(finding.fix)}" if finding.fix else "")
-    related = [one for one in finding.evidence if one != row.line]
+    related = [one for one in dict.fromkeys(finding.evidence) if one != row.line]
     out: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": rule,
