@@ -122,10 +122,13 @@ def _settings(given: dict[str, object], config: str | None) -> Settings:
 
 def _check_paths(logs: tuple[str, ...], chosen: Settings) -> None:
     """Refuse to write over what is read."""
-    read = [Path(log).absolute() for log in logs if log != "-"]
-    read += [chosen.baseline.absolute()] if chosen.baseline else []
+    read = [_config.real(Path(log)) for log in logs if log != "-"]
+    if chosen.baseline:
+        if _config.real(chosen.baseline) in read:
+            raise click.UsageError(f"{chosen.baseline}: is a log of this call, and no baseline")
+        read.append(_config.real(chosen.baseline))
     for one in chosen.output_format:
-        if one.path is not None and one.path.absolute() in read:
+        if one.path is not None and _config.real(one.path) in read:
             raise click.UsageError(f"{one.path}: is read by this call, so no report is written to it")
 
 

@@ -11,6 +11,7 @@ folder of the call or the nearest one above it that has either. Its paths are re
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -144,10 +145,18 @@ def _one_to_standard_output(chosen: tuple[Output, ...]) -> None:
             f"only one format can go to standard output, not {' and '.join(printed)}: "
             f"write the others to files, as {printed[1]}:FILE"
         )
-    paths = [one.path.absolute() for one in chosen if one.path is not None]
+    paths = [real(one.path) for one in chosen if one.path is not None]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         raise ConfigError(f"{twice}: two formats would be written to this file")
+
+
+def real(path: Path) -> str:
+    """Return where a path leads; the path itself where nothing can say so."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return str(path)
 
 
 # ------------------------------------------------------------------ the environment
@@ -188,7 +197,10 @@ def _field(name: str) -> str:
 
 def _nearest(folder: Path) -> dict[str, Any] | None:
     """Return the settings of the nearest file at or above a folder; None without one."""
-    here = folder.absolute()
+    try:
+        here = folder.absolute()
+    except OSError:  # the folder of the call is gone
+        return None
     for one in (here, *here.parents):
         for name in ("sglogparse.toml", "pyproject.toml"):
             if _is_file(one / name):

@@ -62,9 +62,9 @@ def words_of(text: str) -> str:
     'CUDA error at pool cu fp8 cache of tokens'
     """
     text = mask_secrets(text[:_MOST])
-    text = _RANK.sub(" ", text)
     for pattern, left in _VARYING_PATTERNS:
         text = pattern.sub(left, text)
+    text = _RANK.sub(" ", text)
     kept = (word if _ELEMENT.fullmatch(word) else _DIGITS.sub("", word) for word in _WORD.findall(text))
     return " ".join([word for word in kept if word.strip("_")][:_WORDS])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sglogparse._errors import OutputError
@@ -16,13 +18,20 @@ def write_whole(text: str, path: Path) -> None:
     Folders are made. A link is followed; a pipe or a device is written to as it is.
     """
     data = text.encode("utf-8", "backslashreplace")
-    try:
+    with _told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode if path.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
             path.write_bytes(data)  # a folder refuses by itself
         else:
             _replace(data, Path(os.path.realpath(path)), mode)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn the system's errors into ours."""
+    try:
+        yield
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:  # a name with a NUL, from a configuration file
@@ -50,8 +59,5 @@ def _umask() -> int:
 
 def append(text: str, path: Path) -> None:
     """Add a text to the end of a file, as the summary of a step wants it; OutputError where that fails."""
-    try:
-        with path.open("ab") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    with _told(path), path.open("ab") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))

@@ -38,7 +38,7 @@ def render_azure(
 def _issue(severity: Severity, file: str | None, line: int | None, code: str, text: str) -> str:
     where = "" if file is None else f"{plain(file)}:{line}: " if line else f"{plain(file)}: "
     if severity is Severity.INFO:
-        return _text(f"{where}{code} {text}")
+        return _text(f"{where}{text}" if text.startswith(code) else f"{where}{code} {text}")
     parts = {"type": severity.value}
     if file is not None and file != "-":
         parts |= {"sourcepath": plain(file)} | (

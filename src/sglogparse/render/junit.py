@@ -116,7 +116,9 @@ def _of_cases(name: str, number: int, time: float, properties: dict[str, str], c
         f'failures="{counts[0]}" errors="{counts[1]}" skipped="{counts[2]}" time="{time:.3f}">'
     )
     told = [
-        f'      <property name="{key}" value="{_escaped(cut(value))}"/>' for key, value in properties.items()
+        f'      <property name="{key}" value="{_escaped(cut(value))}"/>'
+        for key, value in properties.items()
+        if value  # what the log does not say is absent
     ]
     lines = [head, "    <properties>", *told, "    </properties>", *cases, "  </testsuite>"]
     return "\n".join(lines), (len(cases), counts[0], counts[1])

@@ -23,7 +23,7 @@ from sglogparse.render._rows import Row, cut, remarks_of, rows_of, verdict_of
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _CODES = {
-    0: "healthy, or the verdict is known",
+    0: "healthy, or the verdict is known, or 0 was asked for",
     1: "findings at or above the threshold",
     3: "undecided: no such finding, but the log does not show health either",
 }
