@@ -160,7 +160,6 @@ from sglogparse._cli import main
 main()"""
     for words in (
         ["diagnose", str(CLEAN)],
-        ["diagnose", "a.log"],
         ["diagnose", str(CLEAN), "--output-format", "json:x"],
     ):
         done = subprocess.run(
