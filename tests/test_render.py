@@ -226,7 +226,7 @@ def test_lines_that_say_the_same_are_one_proof():
 def test_what_is_left_out_is_said():
     findings = [finding(f"P{n:03}", f"Message {n}.", evidence=[line(n, f"line {n}")]) for n in range(7)]
     findings[0] = finding("P000", "First.", evidence=[line(n, f"proof {n}") for n in range(20, 26)])
-    others = [launch([], Outcome.READY, first_line=n, last_line=n) for n in range(8)]
+    others = [launch([], Outcome.READY, first_line=n, last_line=n, headline=f"ready, {n}") for n in range(8)]
     text = render_text(
         diagnosis(*others, launch(findings), paths=[*(f"{n}.log" for n in range(10)), "a.log"])
     )
@@ -237,6 +237,13 @@ def test_what_is_left_out_is_said():
         "(+3 more files: --output-format json)",
     ):
         assert said in text
+
+
+def test_launches_that_ended_alike_are_told_once():
+    others = [launch([], Outcome.CRASHED, first_line=n, last_line=n, headline="crashed") for n in range(1, 9)]
+    text = render_text(diagnosis(*others, launch([], Outcome.READY, first_line=9)))
+    assert "\na.log:8-8: crashed; and 7 more like it, from line 1\n" in text
+    assert "more launch" not in text
 
 
 def test_files_are_named_so_that_they_can_be_told_apart():

@@ -10,9 +10,7 @@ folder of the call or the nearest one above it that has either. Its paths are re
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +167,8 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if not variable.startswith(_PREFIX) or variable == _CONFIG_VARIABLE:
             continue
         if variable not in names:
+            import difflib
+
             near = difflib.get_close_matches(variable, [*names, _CONFIG_VARIABLE], 1, _NEAR)
             if near:
                 raise ConfigError(f"{variable}: no such setting in the environment; did you mean {near[0]}?")
@@ -228,6 +228,8 @@ def _read(path: Path, *, must: bool) -> dict[str, Any] | None:
     project = path.name == "pyproject.toml"
     if project and not must and "sglogparse" not in text:
         return None  # it may be broken for all we care
+    import tomllib
+
     try:
         table: Any = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -254,5 +256,7 @@ def _value(key: str, value: Any, path: Path) -> Any:  # noqa: ANN401
 
 def _meant(name: str, names: Any) -> str:  # noqa: ANN401 - any collection of names
     """Return the names that there are, or the one that was meant."""
+    import difflib
+
     near = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"

@@ -8,7 +8,6 @@ how many findings were left out, of which rules.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -56,6 +55,8 @@ def selection_of(chosen: Settings, codes: Iterable[str]) -> Selection:
     for name, prefixes in (("select", select), ("ignore", chosen.ignore)):
         for one in prefixes:
             if one != ALL and not any(code.startswith(one) for code in known):
+                import difflib
+
                 near = difflib.get_close_matches(one, known, 1, 0.5)
                 meant = f"; did you mean {near[0]}?" if near else "; see `sglogparse rules`"
                 raise ConfigError(f"{name}: no rule's code begins with {one!r}{meant}")

@@ -187,15 +187,20 @@ def _others(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
     chief = None if diagnosis.chief is None else _span(diagnosis.chief)
     # the one that speaks can say more than its own report: which launch failed before it
     others = [one for one in reversed(diagnosis.launches) if _span(one) != chief]
-    for one in others[:_LAUNCHES]:
+    alike: dict[tuple[str, str, str], list[LaunchReport]] = {}
+    for one in others:
         codes = ", ".join(dict.fromkeys(finding.code for finding in one.findings))
+        alike.setdefault((one.file, one.headline, codes), []).append(one)
+    shown = list(alike.items())[:_LAUNCHES]
+    for (file, headline, codes), (one, *more) in shown:
         page.put(
-            f"{names[one.file]}:{one.first_line}-{one.last_line}: {one.headline}"
-            + (f" ({codes})" if codes else ""),
+            f"{names[file]}:{one.first_line}-{one.last_line}: {headline}"
+            + (f" ({codes})" if codes else "")
+            + (f"; and {len(more)} more like it, from line {more[-1].first_line}" if more else ""),
             rest="  ",
-            most=2,
+            most=3,
         )
-    page.more(len(others) - _LAUNCHES, "launch")
+    page.more(len(others) - sum(len(found) for _, found in shown), "launch")
 
 
 def _span(report: LaunchReport) -> tuple[str, int, int]:
