@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sglogparse._safe import mask_secrets
@@ -61,7 +62,12 @@ def words_of(text: str) -> str:
     >>> words_of("[rank3]: CUDA error at /a/pool.cu:17: 0x7f3c, fp8 cache of 159269 tokens, 10.0.0.3:8080")
     'CUDA error at pool cu fp8 cache of tokens'
     """
-    text = mask_secrets(text[:_MOST])
+    return _words(text[:_MOST])
+
+
+@lru_cache(1024)
+def _words(text: str) -> str:
+    text = mask_secrets(text)
     for pattern, left in _VARYING_PATTERNS:
         text = pattern.sub(left, text)
     text = _RANK.sub(" ", text)
