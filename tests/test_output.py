@@ -27,6 +27,7 @@ CLEAN = FIXTURES / "baseline_clean.log"
 def run(tmp_path, monkeypatch):
     """Return a function that runs `diagnose` in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
     def call(*words, **environment):
         return CliRunner().invoke(main, ["diagnose", *map(str, words)], env={"COLUMNS": "80", **environment})
