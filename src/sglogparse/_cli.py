@@ -8,17 +8,24 @@ from __future__ import annotations
 import gc
 import io
 import math
-import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sglogparse import _cli_follow
+from sglogparse._cli_common import colour as _colour
+from sglogparse._cli_common import hush as _hush
+from sglogparse._cli_common import logs as _logs
+from sglogparse._cli_common import note as _note
+from sglogparse._cli_common import put as _print
+from sglogparse._cli_common import show_secrets as _show_secrets
+from sglogparse._cli_common import width as _width
+from sglogparse._cli_diagnose import diagnose
 from sglogparse._errors import QueryError, SglogparseError
 from sglogparse._version import __version__
 
@@ -29,8 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from sglogparse._cache import Cache
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+    from sglogparse.rules import Rule
 
 #: Objects after which Python looks for those that nobody needs any more.
 _OFTEN = 100_000
@@ -77,7 +83,6 @@ class _Group(click.Group):
             ctx.exit(2)
 
 
-_show_secrets = click.option("--show-secrets", is_flag=True, help="Do not mask keys, tokens and passwords.")
 _text_or_json = click.option(
     "--output-format",
     type=click.Choice(["text", "json"]),
@@ -101,12 +106,6 @@ _cache_folder = click.option(
     callback=_path,
     help="Keep the frames here, for when the same logs are read again. Secrets are not masked there.",
 )
-
-
-def _logs(function: _Command) -> _Command:
-    return click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=str))(
-        function
-    )
 
 
 @click.group(
@@ -133,39 +132,7 @@ def main(ctx: click.Context) -> None:
         ctx.exit(2)
 
 
-@main.command()
-@_logs
-@_text_or_json
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="The least severe finding that makes the exit code 1.",
-)
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 also where it would be 1 or 3.")
-@_show_secrets
-def diagnose(
-    logs: tuple[str, ...], output_format: str, fail_on: str, exit_zero: bool, show_secrets: bool
-) -> None:
-    """Say what happened, what came first, and what to change.
-
-    \b
-    Exit codes: 0 healthy: it serves or stopped in good order, no finding at or above --fail-on
-                1 findings at or above --fail-on
-                2 the log could not be read, or the call was wrong
-                3 undecided: no such finding, but the log does not show health either
-    """
-    from sglogparse._report import Severity
-    from sglogparse._safe import masked
-    from sglogparse._stream import read_condensed
-    from sglogparse.render import FORMATS
-
-    diagnosis = read_condensed(logs).diagnose()
-    shown = diagnosis if show_secrets else masked(diagnosis)
-    _print(FORMATS[output_format](shown, min(_width(), 100), _colour()))
-    code = diagnosis.exit_code(None if fail_on == "never" else Severity(fail_on))
-    sys.exit(0 if exit_zero else code)
+main.add_command(diagnose)
 
 
 @main.command()
@@ -517,18 +484,40 @@ def _table(table: pl.DataFrame) -> str:
 @main.command()
 @click.argument("code")
 def explain(code: str) -> None:
-    """Explain a rule, by its code or name, or a cause, by its id."""
+    """Explain a rule, by its code or name, or a cause, by its id.
+
+    \b
+    sglogparse explain M001
+    sglogparse explain memory.kv_budget
+
+    The letter of a family (M), or the first part of a cause's id (memory), lists what is in it.
+    """
     from sglogparse.causes import CAUSE_TITLES, cause_by_id
+    from sglogparse.render._families import FAMILIES
     from sglogparse.rules import RULES
 
-    if code in CAUSE_TITLES:
-        cause = cause_by_id(code)
-        _print(f"{code}: {cause.title}\n\n{_filled(cause.doc, min(_width(), 100))}")
+    wanted = code.lower()
+    if wanted in CAUSE_TITLES:
+        cause = cause_by_id(wanted)
+        _print(f"{wanted}: {cause.title}\n\n{_filled(cause.doc, min(_width(), 100))}")
         return
-    wanted = code.lower().replace("_", "-")
+    if code.upper() in FAMILIES:
+        _list([_rule_row(one) for one in RULES if one.code.startswith(code.upper())], "text")
+        return
+    members = {one: title for one, title in CAUSE_TITLES.items() if one.startswith(f"{wanted}.")}
+    if members:
+        _list([{"cause": one, "in a report": title} for one, title in members.items()], "text")
+        return
+    wanted = wanted.replace("_", "-")
     rule = next((one for one in RULES if wanted in (one.code.lower(), one.name)), None)
     if rule is None:
-        raise click.BadParameter(f"no rule is called {code!r}; rules: {', '.join(one.code for one in RULES)}")
+        import difflib
+
+        names = [*(one.name for one in RULES), *CAUSE_TITLES]
+        near = difflib.get_close_matches(code.lower(), names, 1)
+        meant = f"; did you mean {near[0]}?" if near else ";"
+        listed = ", ".join(one.code for one in RULES)
+        raise click.BadParameter(f"no rule and no cause is called {code!r}{meant} rules: {listed}")
     _print(f"{rule.code} {rule.name} (since {rule.since})\n\n{_filled(rule.doc, min(_width(), 100))}")
 
 
@@ -547,13 +536,22 @@ def _filled(doc: str, width: int) -> str:
 @main.command()
 @_text_or_json
 def rules(output_format: str) -> None:
-    """List the rules."""
+    """List the rules; as JSON with their families, since when they exist, and their documentation."""
+    from sglogparse.render._families import FAMILIES
     from sglogparse.rules import RULES
 
-    _list(
-        [{"code": rule.code, "name": rule.name, "summary": rule.doc.splitlines()[0]} for rule in RULES],
-        output_format,
-    )
+    rows = [_rule_row(rule) for rule in RULES]
+    if output_format == "json":
+        more = [
+            {"family": FAMILIES[rule.code[0]], "since": rule.since, "documentation": rule.doc}
+            for rule in RULES
+        ]
+        rows = [{**row, **extra} for row, extra in zip(rows, more, strict=True)]
+    _list(rows, output_format)
+
+
+def _rule_row(rule: Rule) -> dict[str, Any]:
+    return {"code": rule.code, "name": rule.name, "summary": rule.doc.splitlines()[0]}
 
 
 main.add_command(_cli_follow.wait)
@@ -571,48 +569,3 @@ def _list(rows: list[dict[str, Any]], output_format: str) -> None:
         return
     texts = [[", ".join(one) if isinstance(one, list) else str(one) for one in row.values()] for row in rows]
     _print(render_rows(list(rows[0]), texts, _width()))
-
-
-def _print(data: str | bytes) -> None:
-    """Write to standard output.
-
-    A reader that has gone (head, a pager), or that was never there, is no error, and no reason for another
-    exit code.
-    """
-    if sys.stdout is None:
-        return
-    try:
-        # not click.echo, which takes out the colours, and writes UTF-8 where the terminal has asked for ASCII
-        if isinstance(data, bytes):
-            sys.stdout.buffer.write(data)
-        else:
-            sys.stdout.write(f"{data}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _hush(sys.stdout)
-    except OSError as error:
-        _hush(sys.stdout)
-        raise QueryError(f"standard output: cannot be written: {error.strerror or error}") from None
-
-
-def _note(text: str) -> None:
-    from sglogparse._safe import plain
-
-    click.echo(plain(text), err=True)
-
-
-def _hush(*streams: Any) -> None:  # noqa: ANN401 - a stream of any kind
-    """Point streams nowhere, so that Python finds nothing to complain about when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in streams:
-        os.dup2(nowhere, stream.fileno())
-
-
-def _width() -> int:
-    from shutil import get_terminal_size
-
-    return max(40, get_terminal_size((80, 24)).columns)
-
-
-def _colour() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ

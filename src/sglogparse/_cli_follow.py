@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from sglogparse._cli_common import colour, hush, put, width
+
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
@@ -80,7 +82,6 @@ def wait(
                 2 the log could not be read, or the call was wrong
                 3 timed out, hung, or the log ended: who is behind, where, for how long
     """
-    from sglogparse._cli import _colour, _print, _width
     from sglogparse._safe import plain
     from sglogparse._wait import Probe, Process, Wait
     from sglogparse.render.wait import TOLD, masked_fate, render_fate, render_json
@@ -96,9 +97,7 @@ def wait(
         fate = _wait(waiting, quiet=quiet)
     waiting.follower.tail.close()
     shown = fate if show_secrets else masked_fate(fate)
-    _print(
-        render_json(shown) if output_format == "json" else render_fate(shown, min(_width(), 100), _colour())
-    )
+    put(render_json(shown) if output_format == "json" else render_fate(shown, min(width(), 100), colour()))
     if fate.end in TOLD and fate.notes and output_format == "text" and not quiet:
         _unheard(lambda: click.echo("\n".join(map(plain, shown.notes)), err=True))
     gc.freeze()  # to collect what there is when Python ends takes longer than to see the end of a server
@@ -121,7 +120,6 @@ def _check_url(url: str | None) -> None:
 
 
 def _wait(waiting: Wait, *, quiet: bool) -> Fate:
-    from sglogparse._cli import _width
     from sglogparse._wait import rehearse
     from sglogparse.render.text import render_text
     from sglogparse.render.wait import progress_line, progress_view
@@ -133,7 +131,7 @@ def _wait(waiting: Wait, *, quiet: bool) -> Fate:
             now = time.monotonic()
             if live is not None and now - drawn >= _DRAW:
                 drawn = now
-                _unheard(lambda: _draw(live, progress_view(waiting, _width())))
+                _unheard(lambda: _draw(live, progress_view(waiting, width())))
             elif not terminal and not quiet and not waiting.follower.tail.behind:
                 stage = waiting.progress.least()
                 if stage != told or now - at >= _REMIND:
@@ -208,7 +206,6 @@ class _Screen:
 
     def show(self, told: list[Told]) -> None:
         """Show what was found, and how the server does when it is time for that."""
-        from sglogparse._cli import _width
         from sglogparse.render.watch import load_line, load_view, told_line
 
         for one in told:
@@ -218,7 +215,7 @@ class _Screen:
         if self._live is not None:
             if now - self._drawn >= _DRAW:
                 self._drawn = now
-                _draw(self._live, load_view(self._watch, _width()))
+                _draw(self._live, load_view(self._watch, width()))
         elif now >= self._next:
             self._next = now + self._interval
             idle = not self._watch.batches
@@ -242,11 +239,9 @@ class _Screen:
 
     def hush(self) -> None:
         """Show nothing any more: nobody reads it."""
-        from sglogparse._cli import _hush
-
         self._gone = True
         if sys.stdout is not None:
-            _hush(sys.stdout)
+            hush(sys.stdout)
 
     def _put(self, text: str, style: str) -> None:
         if self._live is None:
@@ -256,10 +251,9 @@ class _Screen:
             return
         from rich.text import Text
 
-        from sglogparse._cli import _width
         from sglogparse.render._wrap import wrap
 
-        shown = Text("\n".join(wrap(text, _width(), rest="  ")), style)
+        shown = Text("\n".join(wrap(text, width(), rest="  ")), style)
         self._live.console.print(shown, soft_wrap=True, highlight=False)
 
 
@@ -299,9 +293,7 @@ def _unheard(say: Callable[[], None]) -> None:
     try:
         say()
     except OSError:
-        from sglogparse._cli import _hush
-
-        _hush(sys.stderr)
+        hush(sys.stderr)
 
 
 def _interrupt() -> None:

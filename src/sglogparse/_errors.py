@@ -19,3 +19,11 @@ class QueryError(SglogparseError):
 
 class GrammarError(SglogparseError):
     """A grammar rule cannot be compiled. The package itself is broken."""
+
+
+class ConfigError(SglogparseError):
+    """A setting is wrong: in a configuration file, a variable of the environment, or a baseline."""
+
+
+class OutputError(SglogparseError):
+    """A report could not be written."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from sglogparse._fingerprint import diagnosis_fingerprint, finding_fingerprint
+
 SCHEMA = "sglogparse/diagnosis/1"
 
 
@@ -136,6 +138,21 @@ class Detail:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A line of a cascade: what followed from the first fault."""
+
+    line: Evidence
+    #: root candidate (the same fault on another rank, or another fault), echo, teardown, confirmation, advice
+    role: str
+    #: why it has that role
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {"role": self.role, "why": self.why, **self.line.as_dict()}
+
+
+@dataclass(frozen=True)
 class LaunchReport:
     """One start of a server: where in the log, how far it came, how it ended."""
 
@@ -172,6 +189,8 @@ class LaunchReport:
     detail: Detail | None = None
     #: the line by which somebody asked the server to stop; None when nobody did
     stop: Evidence | None = None
+    #: what followed from the first fault, in the order in which it came; empty without one
+    cascade: tuple[Step, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -195,6 +214,7 @@ class LaunchReport:
             "summary": self.summary,
             "fault": self.detail.as_dict() if self.detail else None,
             "stop": self.stop.as_dict() if self.stop else None,
+            "cascade": [one.as_dict() for one in self.cascade],
             "vitals": list(self.vitals),
         }
 
@@ -289,6 +309,12 @@ class Diagnosis:
     limits: tuple[str, ...]
     #: the launches grouped over files: nodes and ranks of one job together
     jobs: tuple[Job, ...] = ()
+    #: findings that a baseline knows: they are not among those of the launches
+    known: tuple[Finding, ...] = ()
+    #: findings of rules that are not selected: nor are they
+    ignored: tuple[Finding, ...] = ()
+    #: whether the baseline knows the verdict itself, so that it is no news
+    verdict_known: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -325,11 +351,20 @@ class Diagnosis:
         """Return the findings on all launches, the most severe of each first."""
         return tuple(finding for launch in self.launches for finding in launch.findings)
 
+    @property
+    def healthy(self) -> bool:
+        """Tell whether the log shows a server that serves, or that was stopped in good order."""
+        return self.outcome in (Outcome.READY, Outcome.STOPPED) and self.cause != "unknown"
+
     def exit_code(self, fail_on: Severity | None = Severity.ERROR) -> int:
-        """Return 0 healthy, 1 findings at or above `fail_on` (None: never), 3 undecided."""
+        """Return 0 healthy or known, 1 findings at or above `fail_on` (None: never), 3 undecided.
+
+        Known is a verdict that a baseline holds. A rule that is not selected has no say here, but what became
+        of the server stays: a crash without findings that count is 3.
+        """
         if fail_on is not None and any(one.severity.rank <= fail_on.rank for one in self.findings):
             return 1
-        return 0 if self.outcome in (Outcome.READY, Outcome.STOPPED) and self.cause != "unknown" else 3
+        return 0 if self.healthy or self.verdict_known else 3
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of `--output-format json` (schema sglogparse/diagnosis/1)."""
@@ -341,11 +376,25 @@ class Diagnosis:
             "confidence": self.confidence.as_dict() if self.confidence else None,
             "runner_up": self.chief.runner_up if self.chief else None,
             "summary": self.summary,
+            "fingerprint": diagnosis_fingerprint(self),
             "fix": self.fix,
             "root": self.root.as_dict() if self.root else None,
             "fault": self.chief.detail.as_dict() if self.chief and self.chief.detail else None,
             "launches": [one.as_dict() for one in self.launches],
-            "findings": [one.as_dict() for one in self.findings],
+            "findings": [
+                {**one.as_dict(), "fingerprint": finding_fingerprint(one, launch)}
+                for launch in self.launches
+                for one in launch.findings
+            ],
+            "known": {"verdict": self.verdict_known, "findings": _codes(self.known)},
+            "ignored": _codes(self.ignored),
             "limits": list(self.limits),
             "jobs": [one.as_dict() for one in self.jobs],
         }
+
+
+def _codes(findings: tuple[Finding, ...]) -> dict[str, int]:
+    """Return how many findings there are of each code."""
+    return {
+        code: sum(one.code == code for one in findings) for code in sorted({one.code for one in findings})
+    }

@@ -16,11 +16,22 @@ import polars as pl
 from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
 from sglogparse._detail import detail_of
-from sglogparse._faults import begins, last_progress, stopped_at, trouble
+from sglogparse._echoes import Role
+from sglogparse._faults import begins, faults, last_progress, stopped_at, trouble
 from sglogparse._launches import STANDS, Launch, Whole, first_line, read_launches, stamps, throughout
 from sglogparse._phases import seconds
 from sglogparse._release import version_window
-from sglogparse._report import Diagnosis, FileReport, Finding, Job, LaunchReport, Outcome, Severity
+from sglogparse._report import (
+    Diagnosis,
+    Evidence,
+    FileReport,
+    Finding,
+    Job,
+    LaunchReport,
+    Outcome,
+    Severity,
+    Step,
+)
 from sglogparse._router import router_ready, router_serves
 from sglogparse._vitals import vitals
 from sglogparse.causes import CAUSE_TITLES, Confidence
@@ -265,7 +276,26 @@ def _judge(launch: Launch) -> LaunchReport:
         runner_up=runner_up,
         detail=detail,
         stop=stop,
+        cascade=_cascade(launch, root) if root and fault else (),
     )
+
+
+def _cascade(launch: Launch, root: Evidence) -> tuple[Step, ...]:
+    """Return what followed from a fault: the faults behind it, and the parent's word that a child failed."""
+    told = {one.root_line: (one.rank, one.role.value, one.why) for one in faults(launch)}
+    for line in launch.frames["sigquit"]["line"]:
+        told[line] = (None, Role.ECHO.value, "the parent ends the others when a child has failed")
+    told.pop(root.line, None)
+    stamps = launch.lines["time"].forward_fill()
+    times = {line: stamps[launch.row(line)] for line in told}
+    lines = list(launch.evidences(told))
+    if None not in times.values():
+        lines.sort(key=lambda one: times[one.line])
+    out = []
+    for line in lines:
+        rank, role, why = told[line.line]
+        out.append(Step(replace(line, rank=line.rank or rank), role, why))
+    return tuple(out)
 
 
 def _confidence(cause: str, findings: list[Finding]) -> tuple[Confidence | None, str | None]:

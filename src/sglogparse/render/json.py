@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from sglogparse._report import Diagnosis
+from sglogparse.render._json import dumps
 
 
-def render_json(diagnosis: Diagnosis, width: int = 0, colour: bool = False) -> str:
+def render_json(
+    diagnosis: Diagnosis, width: int = 0, colour: bool = False, exit_code: int | None = None
+) -> str:
     """Return the object, indented; width and colour mean nothing here."""
-    del width, colour
-    return json.dumps(diagnosis.as_dict(), indent=2, ensure_ascii=True)
+    return dumps(diagnosis.as_dict())

@@ -23,6 +23,7 @@ from sglogparse._launches import rank_spread
 from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
 from sglogparse._vitals import span
+from sglogparse.render._rows import remarks_of
 from sglogparse.render._wrap import wrap
 
 _STYLES = {
@@ -82,7 +83,9 @@ class _Page:
             self.put(f"(+{_count(left, f'more {what}')}: --output-format json)", "dim")
 
 
-def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> str:
+def render_text(
+    diagnosis: Diagnosis, width: int = 80, colour: bool = False, exit_code: int | None = None
+) -> str:
     """Return the report, wrapped at a width; log text is never markup."""
     page = _Page(width)
     names = _names(diagnosis.files)
@@ -91,6 +94,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, colour: bool = False) -> 
         page.put(diagnosis.summary, _STYLES[diagnosis.outcome])
     else:
         _verdict(page, chief)
+        for remark in remarks_of(diagnosis):
+            page.put(remark, "bold", rest="  ", most=_ROWS)
         if len(diagnosis.launches) > 1:
             page.put(f"this launch: {names[chief.file]}:{chief.first_line}-{chief.last_line}")
         page.gap()
@@ -198,15 +203,20 @@ def _others(page: _Page, diagnosis: Diagnosis, names: dict[str, str]) -> None:
     chief = None if diagnosis.chief is None else _span(diagnosis.chief)
     # the one that speaks can say more than its own report: which launch failed before it
     others = [one for one in reversed(diagnosis.launches) if _span(one) != chief]
-    for one in others[:_LAUNCHES]:
+    alike: dict[tuple[str, str, str], list[LaunchReport]] = {}
+    for one in others:
         codes = ", ".join(dict.fromkeys(finding.code for finding in one.findings))
+        alike.setdefault((one.file, one.headline, codes), []).append(one)
+    shown = list(alike.items())[:_LAUNCHES]
+    for (file, headline, codes), (one, *more) in shown:
         page.put(
-            f"{names[one.file]}:{one.first_line}-{one.last_line}: {one.headline}"
-            + (f" ({codes})" if codes else ""),
+            f"{names[file]}:{one.first_line}-{one.last_line}: {headline}"
+            + (f" ({codes})" if codes else "")
+            + (f"; and {len(more)} more like it, from line {more[-1].first_line}" if more else ""),
             rest="  ",
-            most=2,
+            most=3,
         )
-    page.more(len(others) - _LAUNCHES, "launch")
+    page.more(len(others) - sum(len(found) for _, found in shown), "launch")
 
 
 def _span(report: LaunchReport) -> tuple[str, int, int]:
