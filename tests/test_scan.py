@@ -79,7 +79,7 @@ def test_every_frame_of_many_logs_is_that_of_a_whole_reading(monkeypatch):
     log = read_log(FIXTURES)
     block = log.lines.select("file", "line").with_columns(log.records["text"])
     monkeypatch.setattr(_scan, "_blocks", lambda paths: iter([block]))
-    monkeypatch.setattr(_scan, "whole_readings", lambda paths, name: iter([log]))
+    monkeypatch.setattr(_scan, "whole_readings", lambda paths: iter([log]))
     scan = scan_log(FIXTURES)
     assert list(scan) == [*log.frames, "lines", "unparsed"]
     for name, frame in scan.items():

@@ -209,8 +209,16 @@ def test_several_files_are_read_in_bounded_pieces(tmp_path):
         log_of(tmp_path, [*READY, *(decode(40 + n) for n in range(number))], f"{number}.log")
         for number in range(30)
     ]
-    told: list[int] = []
-    log = read_condensed(paths, lambda sources: told.append(sum(one.position for one in sources)))
-    assert told == [sum(path.stat().st_size for path in paths)]
+    told: list[int | None] = []
+
+    class Bar:
+        def update(self, sources):
+            told.append(sum(one.position for one in sources))
+
+        def close(self):
+            told.append(None)
+
+    log = read_condensed(paths, Bar())
+    assert told == [sum(path.stat().st_size for path in paths), None]
     assert [one.lines for one in log.files] == [3 + number for number in range(30)]
     assert log.lines.equals(read_log(paths).lines)

@@ -273,11 +273,14 @@ def _cache_in(folder: Path | None) -> Cache | None:
 def coverage(logs: tuple[str, ...], output_format: str, show_secrets: bool) -> None:
     """Say what the lines of logs are, and which of them nobody can name."""
     from sglogparse import _coverage
-    from sglogparse._log import read_log
+    from sglogparse._bar import progress
     from sglogparse._safe import masked
+    from sglogparse._source import open_sources
+    from sglogparse._stream import read_pieces
     from sglogparse.render.coverage import coverage_json, render_coverage
 
-    found = _coverage.coverage(read_log(logs))
+    sources = open_sources(logs)
+    found = _coverage.coverage_of(read_pieces(sources, progress()), sources)
     files = found if show_secrets else masked(found)
     _print(coverage_json(files) if output_format == "json" else render_coverage(files, _width()))
 
@@ -383,7 +386,9 @@ def export(
     """
     from pathlib import Path
 
-    from sglogparse._query import encoded, tables_of
+    from sglogparse._export import export as exported
+    from sglogparse._safe import masked_frame
+    from sglogparse._scan import scan_schemas
 
     if str(output) == "-":
         raise click.BadParameter(
@@ -396,18 +401,43 @@ def export(
         raise click.BadParameter(
             f"{output}: the ending must be one of {', '.join(_ENDINGS)} with one --frame, or a folder"
         )
-    tables = tables_of(logs, show_secrets=show_secrets, cache=_cache_in(folder))
-    unknown = [name for name in names if name not in tables]
+    known = [*scan_schemas(), "files"]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(tables)}")
-    chosen = dict.fromkeys(names or [name for name, table in tables.items() if table.height])
-    if not names and tables["lines"].is_empty():
+        raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(known)}")
+    places = {name: output if one_file else output / f"{name}.{kind}" for name in names or known}
+    rows = exported(
+        _pieces(logs, list(places), _cache_in(folder)),
+        places,
+        only_filled=not names,
+        mask=None if show_secrets else masked_frame,
+    )
+    if not names and not rows.get("lines"):
         _note("nothing written: the log is empty")
         return
-    for name in chosen:
-        path = output if one_file else output / f"{name}.{kind}"
-        _write(encoded(tables[name], path.suffix[1:]), path)
-        _note(f"{path}: {tables[name].height} row{'' if tables[name].height == 1 else 's'}")
+    for name, number in rows.items():
+        _note(f"{places[name]}: {number} row{'' if number == 1 else 's'}")
+
+
+def _pieces(
+    logs: tuple[str, ...], names: list[str], cache: Cache | None
+) -> Iterator[dict[str, pl.DataFrame]]:
+    """Yield frames of the logs, piece by piece; `files` comes last."""
+    from sglogparse._query import files_frame, frames_of
+    from sglogparse._source import open_sources
+    from sglogparse._stream import read_pieces
+
+    wanted = [name for name in names if name != "files"]
+    if cache is not None:
+        files, frames = frames_of(logs, wanted, cache)
+        yield {**frames, "files": files_frame(files)}
+        return
+    sources = open_sources(logs)
+    from sglogparse._bar import progress
+
+    for piece in read_pieces(sources, progress()):
+        yield {name: getattr(piece, name) for name in wanted}
+    yield {"files": files_frame(source.summary() for source in sources)}
 
 
 def _write(data: bytes, path: Path) -> None:

@@ -71,6 +71,7 @@ def diagnose(
     _check_paths(logs, chosen)
     if write_baseline and chosen.baseline is None:
         raise click.UsageError("--write-baseline needs --baseline FILE")
+    from sglogparse._bar import progress
     from sglogparse._baseline import baseline_of, read_baseline
     from sglogparse._report import Severity
     from sglogparse._safe import masked
@@ -79,7 +80,7 @@ def diagnose(
 
     selection = selection_of(chosen, (rule.code for rule in RULES))
     known = read_baseline(chosen.baseline) if chosen.baseline and not write_baseline else None
-    whole = read_condensed(logs).diagnose()
+    whole = read_condensed(logs, progress()).diagnose()
     diagnosis = selected(whole, selection, known)
     if chosen.baseline and write_baseline:
         from sglogparse._output import write_whole

@@ -5,7 +5,7 @@ lines (kind) --> counts by file and kind --> Coverage
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,9 +14,20 @@ from sglogparse._cheap import dataclass
 
 if TYPE_CHECKING:
     from sglogparse._log import Log
+    from sglogparse._source import Source, SourceFile
 
 #: Unparsed lines of a file that are kept as examples, each of another shape.
 _EXAMPLES = 5
+#: Shapes of unparsed lines that are told apart at a time.
+_MOST_SHAPES = 100_000
+_COUNTS: dict[str, pl.DataType] = {"file": pl.UInt16(), "kind": pl.String(), "len": pl.UInt32()}
+_SHAPES: dict[str, pl.DataType] = {
+    "file": pl.UInt16(),
+    "shape": pl.String(),
+    "line": pl.UInt32(),
+    "text": pl.String(),
+    "len": pl.UInt32(),
+}
 
 
 @dataclass(frozen=True)
@@ -47,13 +58,35 @@ class FileCoverage:
 
 def coverage(log: Log) -> tuple[FileCoverage, ...]:
     """Count the lines of each file by kind."""
-    counts = log.lines.group_by("file", "kind").len().sort("len", "kind", descending=[True, False])
+    return _of(_counts(log), _shapes(log), log.files)
+
+
+def coverage_of(pieces: Iterable[Log], sources: Sequence[Source]) -> tuple[FileCoverage, ...]:
+    """Count the lines of each file by kind, piece by piece: a log may be larger than memory."""
+    counts, shapes = pl.DataFrame(schema=_COUNTS), pl.DataFrame(schema=_SHAPES)
+    for piece in pieces:
+        counts = pl.concat([counts, _counts(piece)]).group_by("file", "kind").agg(pl.col("len").sum())
+        shapes = pl.concat([shapes, _shapes(piece)]).group_by("file", "shape", maintain_order=True)
+        shapes = shapes.agg(pl.col("line", "text").first(), pl.col("len").sum())
+        if shapes.height > _MOST_SHAPES:  # what is rare by then is no example
+            shapes = shapes.sort("len", "line", descending=[True, False]).head(_MOST_SHAPES // 2).sort("line")
+    return _of(counts, shapes, [source.summary() for source in sources])
+
+
+def _counts(log: Log) -> pl.DataFrame:
+    return log.lines.group_by("file", pl.col("kind").cast(pl.String)).len().cast(pl.Schema(_COUNTS))
+
+
+def _shapes(log: Log) -> pl.DataFrame:
+    """Return the shapes of unparsed lines, with the first line of each and how many there are."""
     shape = pl.col("text").str.strip_chars().str.replace_all("[0-9]+", "0").str.head(80)
-    shapes = (
-        log.unparsed.group_by("file", shape.alias("shape"))
-        .agg(pl.col("line").first(), pl.col("text").first(), pl.len())
-        .sort("len", "line", descending=[True, False])
-    )
+    shapes = log.unparsed.group_by("file", shape.alias("shape"), maintain_order=True)
+    return shapes.agg(pl.col("line", "text").first(), pl.len()).cast(pl.Schema(_SHAPES))
+
+
+def _of(counts: pl.DataFrame, shapes: pl.DataFrame, files: Sequence[SourceFile]) -> tuple[FileCoverage, ...]:
+    counts = counts.sort("len", "kind", descending=[True, False])
+    shapes = shapes.sort("len", "line", descending=[True, False])
     by_file = {
         int(file): part
         for (file,), part in counts.partition_by("file", as_dict=True, include_key=True).items()
@@ -61,7 +94,7 @@ def coverage(log: Log) -> tuple[FileCoverage, ...]:
     examples = {int(file): part for (file,), part in shapes.partition_by("file", as_dict=True).items()}
     return tuple(
         _file(source.path, source.lines, by_file.get(index), examples.get(index))
-        for index, source in enumerate(log.files)
+        for index, source in enumerate(files)
     )
 
 

@@ -42,7 +42,7 @@ def tables_of(
         name: found[name] if name in found else pl.DataFrame(schema=schema)
         for name, schema in scan_schemas().items()
     }
-    tables["files"] = _files(files)
+    tables["files"] = files_frame(files)
     return tables if show_secrets else {name: masked_frame(frame) for name, frame in tables.items()}
 
 
@@ -59,7 +59,7 @@ def frames_of(
     return kept.files, {name: kept.frame(name) for name in kept.parts}
 
 
-def _files(files: Iterable[SourceFile]) -> pl.DataFrame:
+def files_frame(files: Iterable[SourceFile]) -> pl.DataFrame:
     """Return a row a file: its index in the other frames, path, lines, size (bytes) and what was replaced."""
     return pl.DataFrame(
         [(index, one.path, one.lines, one.bytes, one.replaced_bytes) for index, one in enumerate(files)],
@@ -106,21 +106,21 @@ def _lazy_tables(
         return None
     scan = Scan(list(scan_log(logs).paths), mask=None if show_secrets else masked_frame)
     tables = {name: pl.DataFrame(schema=schema) for name, schema in scan_schemas().items()}
-    return {**tables, "files": _files([]), **{name: scan[name] for name in names}}
+    return {**tables, "files": files_frame([]), **{name: scan[name] for name in names}}
 
 
-def encoded(table: pl.DataFrame, kind: str) -> bytes:
+def encoded(table: pl.DataFrame, kind: str, *, head: bool = True) -> bytes:
     """Return a frame as csv, json, ndjson or parquet. JSON is ASCII, so that a terminal can show it.
 
-    Nested columns are JSON text in csv, durations ISO 8601. Raises QueryError for a column that the format
-    cannot hold.
+    Nested columns are JSON text in csv (without its first line if not `head`), durations ISO 8601. Raises
+    QueryError for a column that the format cannot hold.
     """
     buffer = io.BytesIO()
     try:
         if kind == "parquet":
             table.write_parquet(buffer)
         elif kind == "csv":
-            _flat(table).write_csv(buffer)
+            _flat(table).write_csv(buffer, include_header=head)
         elif kind == "ndjson":
             table.write_ndjson(buffer)
         else:

@@ -30,10 +30,11 @@ from polars.io.plugins import register_io_source
 from sglogparse._compiler import Bag, Fixed, compiled_plan
 from sglogparse._errors import SourceError
 from sglogparse._events import event_schema, event_schemas, kind_type, read_event
-from sglogparse._log import frame_schemas, read_log
+from sglogparse._log import frame_schemas
 from sglogparse._records import RECORD_SCHEMA, head_columns, read_headers, read_messages
 from sglogparse._server_args import read_server_args
 from sglogparse._source import open_sources, stream
+from sglogparse._stacks import FAULT_SCHEMA, merged_faults
 from sglogparse._stream import BLOCK, read_pieces
 from sglogparse._wrappers import JSON, SAMPLE, accepted_wrappers
 
@@ -218,8 +219,11 @@ def _parts(paths: tuple[str, ...], name: str, ask: _Ask) -> Generator[pl.DataFra
     kind = "server_args" if name == "server_arg" else name
     event = next((one for one in plan.events if one.name == kind), None)
     if event is None:
-        for log in whole_readings(paths, name):
-            yield ask.of(getattr(log, name))
+        parts = (getattr(log, name) for log in whole_readings(paths))
+        if name == "faults":  # what repeats one of an earlier piece is counted there
+            parts = iter([merged_faults(pl.concat([pl.DataFrame(schema=FAULT_SCHEMA), *parts]))])
+        for part in parts:
+            yield ask.of(part)
         return
     pieces = _pieces(_blocks(paths), plan)
     if name == kind:
@@ -241,12 +245,9 @@ def _kept_parts(paths: tuple[str, ...], folder: str | Path, name: str, ask: _Ask
 # ------------------------------------------------------------------ lines
 
 
-def whole_readings(paths: Sequence[str], name: str) -> Iterator[Log]:
-    """Yield whole readings that, one behind the other, give a frame of the logs."""
-    if name == "faults":  # it counts repeats over the whole of them
-        yield read_log(paths)
-    else:
-        yield from read_pieces(open_sources(paths))
+def whole_readings(paths: Sequence[str]) -> Iterator[Log]:
+    """Yield whole readings that, one behind the other, are the reading of the logs."""
+    yield from read_pieces(open_sources(paths))
 
 
 def _check(names: list[str]) -> None:

@@ -187,6 +187,27 @@ def _counted(faults: pl.DataFrame) -> pl.DataFrame:
     return grouped.select(FAULT_SCHEMA.keys()).cast(pl.Schema(FAULT_SCHEMA))
 
 
+def merged_faults(faults: pl.DataFrame) -> pl.DataFrame:
+    """Return the faults of pieces of a log, one behind the other, as those of the whole: counted once."""
+    key = ["kind", "exception", "message", "sglang_frame"]
+    nameless = pl.all_horizontal(pl.col(name).is_null() for name in key[1:])
+    grouped = (
+        faults.with_columns(
+            pl.when(nameless).then(pl.int_range(pl.len())).alias("alone"),
+            lines=pl.concat_list("line", "repeat_lines"),
+            ranks=pl.concat_list("rank", "repeat_ranks"),
+        )
+        .group_by([*key, "alone"], maintain_order=True)
+        .agg(
+            pl.exclude("repeats", "repeat_ranks", "repeat_lines").first(),
+            repeats=pl.col("repeats").sum() + pl.len() - 1,
+            repeat_ranks=pl.col("ranks").explode().slice(1).drop_nulls().unique(maintain_order=True),
+            repeat_lines=pl.col("lines").explode().slice(1),
+        )
+    )
+    return grouped.select(FAULT_SCHEMA.keys()).cast(pl.Schema(FAULT_SCHEMA))
+
+
 def _innermost(stack: list[dict[str, Any]]) -> str | None:
     """Return the innermost frame of a stack that is in sglang."""
     for frame in reversed(stack):

@@ -10,10 +10,10 @@ Up to MOST lines everything is kept; of longer logs what rules look at.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Bytes of text of a block.
 BLOCK = 16 << 20
-#: Is told the sources while they are read.
-Progress = Callable[["Sequence[Source]"], None]
 #: Lines up to which all of them are kept.
 MOST = 500_000
 #: Lines of a piece, at the least.
@@ -47,6 +45,16 @@ _FAR = 500
 _MOST_TRIED = 64
 #: Pieces are this many times as long as they should be before they are cut where something may go on.
 _PATIENCE = 4
+
+
+class Progress(Protocol):
+    """Who wants to know how far the reading has come."""
+
+    def update(self, sources: Sequence[Source]) -> None:
+        """Take notice of how much of the sources has been read."""
+
+    def close(self) -> None:
+        """Take notice of the end of the reading."""
 
 
 class Reader:
@@ -200,8 +208,8 @@ class _Pieces(Reader):
 def read_pieces(sources: Sequence[Source], progress: Progress | None = None) -> Iterator[Log]:
     """Yield the logs of neighbouring lines that, one behind the other, are the whole reading of sources.
 
-    Memory holds a few of them. They are cut where nothing goes on, but for repeats of a fault: the frame
-    `faults` counts those of its piece only. Raises SourceError for a source that cannot be read as text.
+    Memory holds a few of them. The frame `faults` counts the repeats in its piece: merged_faults puts them
+    together. Raises SourceError for a source that cannot be read as text.
     """
     reader = _Pieces()
     for _ in feeding(reader, told(stream(sources, BLOCK), sources, progress)):
@@ -217,10 +225,14 @@ def told(
     blocks: Iterable[pl.DataFrame], sources: Sequence[Source], progress: Progress | None
 ) -> Iterator[pl.DataFrame]:
     """Yield blocks, and tell how far the sources have been read."""
-    for block in blocks:
+    try:
+        for block in blocks:
+            if progress is not None:
+                progress.update(sources)
+            yield block
+    finally:
         if progress is not None:
-            progress(sources)
-        yield block
+            progress.close()
 
 
 def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
