@@ -43,7 +43,7 @@ class Echo:
 
 
 def _echo(pattern: str, role: Role, why: str, says: Sequence[str], not_these: Sequence[str]) -> Echo:
-    return Echo(re.compile(pattern), role, why, tuple(says), tuple(not_these))
+    return Echo(lazy(pattern), role, why, tuple(says), tuple(not_these))
 
 
 #: Exception texts and lines that are not the first fault.

@@ -16,6 +16,8 @@ import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sglogparse._cheap import lazy
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -36,20 +38,18 @@ _NAMED = (
 _HARMLESS = r"(?!(?:None|null|True|False|true|false)\b|[\s,;)}\]&]|(?:(?<=_TOKEN=)|(?<=_TOKEN: ))[0-9]+\b|--)"
 _SECRETS = (
     # the password in a URL
-    re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/[^\s/:@'\"]*:)([^\s/'\"]+)(?=@)"),
+    lazy(r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/[^\s/:@'\"]*:)([^\s/'\"]+)(?=@)"),
     # a value in quotes ends at the same quote; a quote that is escaped within it does not end it
-    re.compile(rf"({_NAMED}')((?:\\.|[^'\\])+)"),
-    re.compile(rf'({_NAMED}")((?:\\.|[^"\\])+)'),
+    lazy(rf"({_NAMED}')((?:\\.|[^'\\])+)"),
+    lazy(rf'({_NAMED}")((?:\\.|[^"\\])+)'),
     # quotes that are themselves escaped: JSON in JSON, Python in Python
-    re.compile(rf"({_NAMED}(?P<quote>\\+['\"]))((?:(?!(?P=quote)).)+)", re.DOTALL),
-    re.compile(rf"({_NAMED})(?![bru]?\\*['\"]){_HARMLESS}([^\s,;&'\"\\)}}\]]+)"),
-    re.compile(r"((?i:authorization)\W{1,8}(?:b['\"])?(?i:bearer|basic|token)\s+)([^\s'\",\\]+)"),
-    re.compile(r"(\b(?i:bearer)\s+)((?=[A-Za-z._~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{8,})"),
+    lazy(rf"({_NAMED}(?P<quote>\\+['\"]))((?:(?!(?P=quote)).)+)", re.DOTALL),
+    lazy(rf"({_NAMED})(?![bru]?\\*['\"]){_HARMLESS}([^\s,;&'\"\\)}}\]]+)"),
+    lazy(r"((?i:authorization)\W{1,8}(?:b['\"])?(?i:bearer|basic|token)\s+)([^\s'\",\\]+)"),
+    lazy(r"(\b(?i:bearer)\s+)((?=[A-Za-z._~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{8,})"),
     # Hugging Face; a name in code, such as hf_transformers_utils, is shorter, or goes on
-    re.compile(r"(\b)(hf_(?:[A-Za-z0-9]{16,}|(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,})\b)"),
-    re.compile(
-        r"(\b)(sk-[A-Za-z0-9_-]{8,}|(?:gh[pousr]_|github_pat_|glpat-|nvapi-|xox[abp]-)[A-Za-z0-9_-]{16,})"
-    ),
+    lazy(r"(\b)(hf_(?:[A-Za-z0-9]{16,}|(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,})\b)"),
+    lazy(r"(\b)(sk-[A-Za-z0-9_-]{8,}|(?:gh[pousr]_|github_pat_|glpat-|nvapi-|xox[abp]-)[A-Za-z0-9_-]{16,})"),
 )
 #: What a text must hold before it is worth a closer look. polars runs it, so it has no look-around.
 _SUSPECT = (

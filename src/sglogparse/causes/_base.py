@@ -9,12 +9,13 @@ To add a cause: an entry in its family's file. To add a sign: one line in the en
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
+from sglogparse._cheap import dataclass
 from sglogparse._report import Confidence
 
 #: Words that name this cause and no other.
@@ -136,7 +137,7 @@ class Cause:
         return "\n\n".join(f"{heading}:\n    {text}" for heading, text in parts.items() if text)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Clues:
     """What is known of a fault."""
 
@@ -147,7 +148,7 @@ class Clues:
     stacks: tuple[tuple[tuple[str, str], ...], ...] = ()
     #: lines that stand above the fault and speak of a failure
     above: tuple[str, ...] = ()
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def places(self) -> tuple[str, ...]:
