@@ -1,6 +1,6 @@
 """A log that grows: lines come in, block by block, and at any time what they say so far is a Log.
 
-lines (file, line, text) --> feed --> Reader --> log() --> Log
+    lines (file, line, text) --> feed --> Reader --> log() --> Log
 """
 
 from __future__ import annotations
