@@ -916,3 +916,13 @@ def test_a_cause_is_explained(run):
     )
     assert "What the finding says" in run("explain", "code.assertion").stdout
     assert "\nSince:\n    0.5.14" in run("explain", "memory.kv_budget").stdout
+
+
+def test_no_json_is_a_command_of_a_ci_service(run, tmp_path):
+    log = tmp_path / "server.log"
+    log.write_bytes(CRASHED.read_bytes() + b"##vso[task.complete result=Succeeded;] ##[error]\n" * 3)
+    log = log.rename(tmp_path / "##vso[task.complete]x.log")
+    for command in (["diagnose"], ["memory"], ["coverage"], ["timeline"], ["compare", CLEAN]):
+        shown = run(*command, log, "--output-format", "json").stdout
+        assert "##" not in shown
+        assert "##vso[task.complete]x.log" in json.dumps(json.loads(shown))

@@ -13,7 +13,6 @@ mem_fraction_static      0.88   0.55                                  "A:49" is 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -41,6 +40,7 @@ from sglogparse._report import Outcome
 from sglogparse._safe import mask_secrets, masked, plain, tame
 from sglogparse._steps import Divergence
 from sglogparse._vitals import span
+from sglogparse.render._json import dumps
 from sglogparse.render._wrap import wrap
 
 _Row = TypeVar("_Row")
@@ -72,7 +72,7 @@ _SLOWER = 1.25
 def render_json(comparison: Comparison, *, show_secrets: bool = False) -> str:
     """Return the object, indented."""
     shown = comparison if show_secrets else hidden(comparison)
-    return json.dumps(shown.as_dict(), indent=2, ensure_ascii=True)
+    return dumps(shown.as_dict())
 
 
 def hidden(comparison: Comparison) -> Comparison:

@@ -8,12 +8,12 @@ server.log: 112 lines, 2 not recognised (98.2 % named)
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from sglogparse._coverage import FileCoverage
 from sglogparse._safe import plain
+from sglogparse.render._json import dumps
 from sglogparse.render._wrap import wrap
 
 #: Kinds of a file that are listed; the rest is one row.
@@ -85,4 +85,4 @@ def coverage_json(files: Sequence[FileCoverage]) -> str:
         }
         for one in files
     ]
-    return json.dumps({"schema": "sglogparse/coverage/1", "files": rows}, indent=2)
+    return dumps({"schema": "sglogparse/coverage/1", "files": rows})

@@ -8,7 +8,6 @@ TP0-TP7  94.04   72.33    10.42   1.93   0.62*  8.74
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from sglogparse._interval import GIB, Interval, round_up
@@ -18,6 +17,7 @@ from sglogparse.ledger.account import TERMS, Account, Amount
 from sglogparse.ledger.rank_equations import FALLS
 from sglogparse.ledger.statement import SCHEMA, Statement
 from sglogparse.ledger.whatif import Budget, Prediction
+from sglogparse.render._json import dumps
 from sglogparse.render._wrap import wrap
 
 #: Rows of ranks that are shown; the rest is counted.
@@ -51,7 +51,7 @@ def render_memory(found: Sequence[Statement], width: int, *, every: bool = False
 
 def memory_json(found: Sequence[Statement]) -> str:
     """Return the memory of each launch as JSON (schema sglogparse/memory/1)."""
-    return json.dumps({"schema": SCHEMA, "launches": [one.as_dict() for one in found]}, indent=2)
+    return dumps({"schema": SCHEMA, "launches": [one.as_dict() for one in found]})
 
 
 def _statement(one: Statement, width: int, every: bool) -> list[str]:

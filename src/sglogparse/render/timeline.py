@@ -14,7 +14,6 @@ TP0     ...dddddwwwwwwwwwwwwwwwwwwwpccccccc          the same on one axis
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -29,6 +28,7 @@ from sglogparse._phases import ALL_PHASES
 from sglogparse._safe import mask_secrets, masked_frame, plain, tame
 from sglogparse._timeline import TIMELINE_SCHEMA, Timeline
 from sglogparse._vitals import span
+from sglogparse.render._json import dumps
 from sglogparse.render._wrap import wrap
 
 SCHEMA = "sglogparse/timeline/1"
@@ -356,7 +356,7 @@ def render_json(timelines: Sequence[Timeline], gap: float, *, show_secrets: bool
         for one in timelines
     ]
     data: Any = {"schema": SCHEMA, "gap_s": gap, "jobs": jobs}
-    return json.dumps(data if show_secrets else _masked(data), indent=2, ensure_ascii=True)
+    return dumps(data if show_secrets else _masked(data))
 
 
 def _masked(value: Any) -> Any:  # noqa: ANN401 - data of any shape
