@@ -66,8 +66,11 @@ def coverage_of(pieces: Iterable[Log], sources: Sequence[Source]) -> tuple[FileC
     counts, shapes = pl.DataFrame(schema=_COUNTS), pl.DataFrame(schema=_SHAPES)
     for piece in pieces:
         counts = pl.concat([counts, _counts(piece)]).group_by("file", "kind").agg(pl.col("len").sum())
-        shapes = pl.concat([shapes, _shapes(piece)]).group_by("file", "shape", maintain_order=True)
-        shapes = shapes.agg(pl.col("line", "text").first(), pl.col("len").sum())
+        shapes = (
+            pl.concat([shapes, _shapes(piece)])
+            .group_by("file", "shape", maintain_order=True)
+            .agg(pl.col("line", "text").first(), pl.col("len").sum())
+        )
         if shapes.height > _MOST_SHAPES:  # what is rare by then is no example
             shapes = shapes.sort("len", "line", descending=[True, False]).head(_MOST_SHAPES // 2).sort("line")
     return _of(counts, shapes, [source.summary() for source in sources])

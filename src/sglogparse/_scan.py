@@ -219,9 +219,9 @@ def _parts(paths: tuple[str, ...], name: str, ask: _Ask) -> Generator[pl.DataFra
     kind = "server_args" if name == "server_arg" else name
     event = next((one for one in plan.events if one.name == kind), None)
     if event is None:
-        parts = (getattr(log, name) for log in whole_readings(paths))
+        parts: Iterable[pl.DataFrame] = (getattr(log, name) for log in whole_readings(paths))
         if name == "faults":  # what repeats one of an earlier piece is counted there
-            parts = iter([merged_faults(pl.concat([pl.DataFrame(schema=FAULT_SCHEMA), *parts]))])
+            parts = [merged_faults(pl.concat([pl.DataFrame(schema=FAULT_SCHEMA), *parts]))]
         for part in parts:
             yield ask.of(part)
         return
