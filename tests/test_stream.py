@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._condense import TIERS, Tier
-from sglogparse._log import assembled, read_parts
 from sglogparse._source import read_sources
 from sglogparse._stream import Reader, read_condensed
 from sglogparse._wrappers import accepted_wrappers
@@ -167,8 +166,7 @@ def test_a_line_that_a_runtime_has_cut_is_whole_across_blocks(tmp_path):
     lines = [f"{stamp} F {line}" for line in READY]
     lines[1:1] = [f"{stamp} P {text[:20]}", f"{stamp} P {text[20:30]}", f"{stamp} F {text[30:]}"]
     path = log_of(tmp_path, lines)
-    files, frame = read_sources([path])
-    whole = assembled(files, read_parts(frame))
+    whole = read_log(path)
     assert whole.load_weight_begin["avail_mem"].to_list() == [78.5, 78.5]
     for size in range(1, 7):
         assert in_pieces(path, block=size, piece=size, most=0).lines.equals(whole.lines)

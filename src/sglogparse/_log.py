@@ -6,7 +6,6 @@ read_log(paths) --> Log --> .lines .unparsed .frames .decode_batch ... .diagnose
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +20,7 @@ from sglogparse._families import FOREIGN_DOCS, foreign_schema, read_families
 from sglogparse._grammar import docs
 from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
-from sglogparse._source import SourceFile, read_sources
+from sglogparse._source import SourceFile
 from sglogparse._spans import Span, indented
 from sglogparse._stacks import (
     FAULT_DOCS,
@@ -31,14 +30,12 @@ from sglogparse._stacks import (
     read_faults,
     stack_frames,
 )
-from sglogparse._wrappers import CARRIER_DOCS, CARRIER_SCHEMA, accepted_wrappers, goes_on
+from sglogparse._wrappers import CARRIER_DOCS, CARRIER_SCHEMA, goes_on
 
 if TYPE_CHECKING:
     from sglogparse._report import Diagnosis
     from sglogparse._wrappers import Accepted
 
-#: Lines that are read in one piece: few enough for the caches, enough to pay for the calls.
-PART = 250_000
 
 RECORD_DOCS = {
     "file": "index of the file in `Log.files`",
@@ -251,18 +248,9 @@ def read_log(paths: str | Path | Iterable[str | Path]) -> Log:
 
     Raises SourceError for a path that cannot be read as text.
     """
-    files, lines = read_sources([paths] if isinstance(paths, str | Path) else paths)
-    return assembled(files, read_parts(lines))
+    from sglogparse._stream import read_whole
 
-
-def read_parts(lines: pl.DataFrame) -> Read:
-    """Read lines one by one, parts of them side by side."""
-    accepted = accepted_wrappers(lines, compiled_plan())
-    parts = [lines.slice(start, PART) for start in range(0, max(lines.height, 1), PART)]
-    if len(parts) == 1:
-        return read_lines(lines, accepted)
-    with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
-        return joined_reads(list(pool.map(lambda part: read_lines(part, accepted), parts)), accepted)
+    return read_whole([paths] if isinstance(paths, str | Path) else paths)
 
 
 def frame_schemas() -> dict[str, dict[str, pl.DataType]]:

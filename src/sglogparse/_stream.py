@@ -194,6 +194,27 @@ def read_condensed(paths: Iterable[str | Path], progress: Progress | None = None
     return reader.log([source.summary() for source in sources])
 
 
+class _Whole(Reader):
+    """Keeps what was read one by one."""
+
+    def take(self, read: Read) -> None:
+        self._open.append(read)
+
+
+def read_whole(paths: Iterable[str | Path]) -> Log:
+    """Read logs and keep all of them.
+
+    Raises SourceError for a path that cannot be read as text.
+    """
+    sources = open_sources(paths)
+    reader = _Whole()
+    for _ in feeding(reader, stream(sources, BLOCK)):
+        pass
+    open_, accepted = reader.rest()
+    read = joined_reads(open_ or [read_lines(pl.DataFrame(schema=_LINES), accepted)], accepted)
+    return assembled([source.summary() for source in sources], read)
+
+
 class _Pieces(Reader):
     """Hands pieces on instead of keeping them."""
 
