@@ -161,8 +161,17 @@ def test_secrets_are_in_no_fingerprint():
     assert finding_fingerprint(one, launch([one])) == finding_fingerprint(other, launch([other]))
 
 
-def test_an_exception_that_is_cut_off_says_too_little():
-    root = line(3, "Scheduler hit an exception: Traceback (most recent call last):")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Scheduler hit an exception: Traceback (most recent call last):",
+        "Exception in ModelTpServer:",
+        "Initialization failed. warmup error:",
+        "12:50:02",
+    ],
+)
+def test_an_exception_that_is_cut_off_says_too_little(text):
+    root = line(3, text)
     one = finding(evidence=[root], root=root)
     bare = launch([one], root=root, detail=None)
     assert not finding_is_specific(one, bare)

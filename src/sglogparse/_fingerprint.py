@@ -49,7 +49,9 @@ _RANK = re.compile(
     r"\[?\b(?i:tp|dp|pp|ep|cp|moe_ep|moe_tp|attn_tp|rank|gpu|cuda|npu|node|worker)[ :=_-]{0,2}[0-9]+\b\]?"
 )
 #: A report whose exception is cut off: it is said of all exceptions.
-_NOISE = re.compile(r"Traceback \(most recent call last\):\s*$")
+_NOISE = re.compile(
+    r"(?:Traceback \(most recent call last\)|^Exception in \w+|hit an exception|\b(?:error|failed)):\s*$"
+)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Element types, whose digits mean something.
 _ELEMENT = re.compile(r"(?i)(?:mx|nv|b)?(?:fp|bf|int|uint|float)[0-9]+(?:_?e[0-9]m[0-9][a-z]*)?")
