@@ -413,7 +413,8 @@ def export(
         raise click.BadParameter(
             f"{output}: the ending must be one of {', '.join(_ENDINGS)} with one --frame, or a folder"
         )
-    tables = tables_of(logs, show_secrets=show_secrets, cache=_cache_in(folder))
+    wanted = " ".join(names) if names else None
+    tables = tables_of(logs, show_secrets=show_secrets, wanted=wanted, cache=_cache_in(folder))
     unknown = [name for name in names if name not in tables]
     if unknown:
         raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(tables)}")

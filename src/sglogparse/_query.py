@@ -33,8 +33,16 @@ def tables_of(
 ) -> dict[str, pl.DataFrame]:
     """Return every frame of the logs, `lines`, `unparsed` and `files`, by name; secrets masked unless shown.
 
-    Tables whose name does not occur in `wanted` (an SQL text) are empty: masking them would be in vain.
+    Tables whose name does not occur in `wanted` (an SQL text, or names) are empty: reading and masking them
+    would be in vain.
     """
+    if cache is None and wanted is not None:
+        lazy = _lazy_tables(logs, wanted, show_secrets=show_secrets)
+        if lazy is not None:
+            return {
+                name: table.collect() if isinstance(table, pl.LazyFrame) else table
+                for name, table in lazy.items()
+            }
     text = None if wanted is None else wanted.casefold()
     names = [name for name in scan_schemas() if text is None or name in text]
     files, found = frames_of(logs, names, cache)
@@ -97,10 +105,10 @@ def run_query(
 
 
 def _lazy_tables(
-    logs: Sequence[str], sql: str, *, show_secrets: bool
+    logs: Sequence[str], wanted: str, *, show_secrets: bool
 ) -> dict[str, pl.DataFrame | pl.LazyFrame] | None:
     """Return the same tables, of which a query reads what it needs; None where a whole reading is needed."""
-    text = sql.casefold()
+    text = wanted.casefold()
     names = [name for name in (*scan_schemas(), "files") if name in text]
     if not names or "-" in logs or not all(map(read_by_itself, names)):
         return None
