@@ -565,6 +565,21 @@ def test_a_query_of_events_makes_no_whole_reading(run, monkeypatch):
     assert run("query", CLEAN, "select count(*) as n from decode_batch").stdout.startswith("n\n")
 
 
+def test_an_export_of_events_makes_no_whole_reading(run, monkeypatch, tmp_path):
+    frames = ["kv_cache", "server_args", "server_arg"]
+    words = [word for name in frames for word in ("--frame", name)]
+    log = sglogparse.read_log([CLEAN, CRASHED])
+
+    def whole(paths):
+        raise AssertionError("read whole")
+
+    monkeypatch.setattr(_query, "read_log", whole)
+    assert run("export", CLEAN, CRASHED, *words, "-o", tmp_path / "out", "--show-secrets").exit_code == 0
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == set(frames)
+    for name in frames:
+        assert pl.read_parquet(tmp_path / "out" / f"{name}.parquet").equals(log.frames[name])
+
+
 def test_a_query_over_several_logs(run):
     result = run("query", CLEAN, CRASHED, "select file, count(*) as n from lines group by file order by file")
     assert result.stdout == "file,n\n0,110\n1,112\n"

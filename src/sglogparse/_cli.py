@@ -432,9 +432,14 @@ def _pieces(
         files, frames = frames_of(logs, wanted, cache)
         yield {**frames, "files": files_frame(files)}
         return
-    sources = open_sources(logs)
     from sglogparse._bar import progress
+    from sglogparse._scan import parts_of, read_by_itself
 
+    if "files" not in names and "-" not in logs and all(map(read_by_itself, names)):
+        for name in names:
+            yield from ({name: part} for part in parts_of(logs, name))
+        return
+    sources = open_sources(logs)
     for piece in read_pieces(sources, progress()):
         yield {name: getattr(piece, name) for name in wanted}
     yield {"files": files_frame(source.summary() for source in sources)}

@@ -15,11 +15,14 @@ from sglogparse._errors import QueryError
 from sglogparse._log import read_log
 from sglogparse._safe import masked_frame
 from sglogparse._scan import Scan, read_by_itself, scan_log, scan_schemas
+from sglogparse._source import open_sources
 
 if TYPE_CHECKING:
     from sglogparse._cache import Cache
     from sglogparse._source import SourceFile
 
+#: Logs from this size on are read once for each frame that a query names, and never as a whole, bytes.
+_LARGE = 1 << 29
 #: Formats in which a frame can be written; a file's ending names the same.
 FORMATS = ("csv", "json", "ndjson", "parquet")
 
@@ -102,8 +105,12 @@ def _lazy_tables(
     """Return the same tables, of which a query reads what it needs; None where a whole reading is needed."""
     text = sql.casefold()
     names = [name for name in (*scan_schemas(), "files") if name in text]
-    if not names or "-" in logs or not all(map(read_by_itself, names)):
+    if not names or "-" in logs:
         return None
+    if not all(map(read_by_itself, names)):
+        sizes = [source.size for source in open_sources(logs)]
+        if sum(size or 0 for size in sizes) < _LARGE:
+            return None
     scan = Scan(list(scan_log(logs).paths), mask=None if show_secrets else masked_frame)
     tables = {name: pl.DataFrame(schema=schema) for name, schema in scan_schemas().items()}
     return {**tables, "files": files_frame([]), **{name: scan[name] for name in names}}

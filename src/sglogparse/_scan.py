@@ -203,6 +203,14 @@ def read_by_itself(name: str) -> bool:
     return name == "server_arg" or name in event_schemas(compiled_plan())
 
 
+def parts_of(paths: Sequence[str], name: str) -> Iterator[pl.DataFrame]:
+    """Yield a frame of logs part by part.
+
+    Raises SourceError for a log that cannot be read.
+    """
+    return _parts(tuple(paths), name, _Ask(list(scan_schemas()[name]), [], None))
+
+
 def _conditions(predicate: pl.Expr | None) -> list[pl.Expr]:
     """Return the conditions that a predicate joins by `and`."""
     if predicate is None:
