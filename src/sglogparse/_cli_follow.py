@@ -73,8 +73,9 @@ def wait(
 ) -> None:
     """Wait until a starting server is ready or has crashed, by its log.
 
-    LOG need not exist yet, can be rotated or truncated, and can be -: kubectl logs -f POD | sglogparse wait -
-    Returns at the moment the fate is known, with the diagnosis where there is one to make.
+    LOG need not exist yet, and can be rotated or truncated; - is standard input. It can be a pipe, for whose
+    writer the shell does not wait: sglogparse wait <(kubectl logs -f POD). Returns at the moment the fate
+    is known, with the diagnosis where there is one to make.
 
     \b
     Exit codes: 0 ready

@@ -89,6 +89,8 @@ class Tail:
         self._offset = 0
         self._guard = b""
         self._rest: list[bytes] = []
+        #: NULs since the last block
+        self._nuls = 0
         self._fresh = True
         self._first = True
 
@@ -252,7 +254,12 @@ class Tail:
     # ------------------------------------------------------------------ lines
 
     def _whole(self, data: bytes) -> Block | None:
-        """Return the lines that end within data; the beginning of the last one is held back."""
+        """Return the lines that end within data; the beginning of the last one is held back.
+
+        NULs are counted and forgotten: a log that was truncated under its writer begins with a hole of them.
+        """
+        self._nuls += data.count(b"\0")
+        data = data.replace(b"\0", b"")
         end = data.rfind(b"\n") + 1
         if not end:
             if data:
@@ -271,8 +278,8 @@ class Tail:
             raw = raw.removeprefix(_MARK)
             age = self._age() if self._first else 0.0
             self._first = False
-        replaced = raw.count(b"\0")
-        raw = raw.replace(b"\0", b"")
+        replaced, self._nuls = self._nuls, 0
+        size += replaced
         try:
             text = raw.decode()
         except UnicodeDecodeError:

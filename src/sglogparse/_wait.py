@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 POLL = 0.05
 #: From one look at the process to the next, s.
 _ASK = 0.2
-#: How long no line must come after one that decides, and how long that is waited for at the most, s.
-_QUIET, _SETTLE = 0.03, 0.1
-#: The same for lines that may decide.
+#: How long to wait for the reason of an end, where its line came first, s; and causes that are none.
+_SETTLE, _NO_REASON = 0.2, ("unknown", "process.killed")
+#: How long no line must come after one that may decide, and how long that is waited for at the most, s.
 _CALM, _LONGEST = 0.15, 2.0
 #: How long a server must show no life after an exception that may have been caught, s: imports and weights
 #: can take as long without a line.
@@ -260,6 +260,8 @@ class Wait:
         #: lines that were there when waiting began: they can be those of an older start
         self._there: int | None = None
         self._worked: float | None = None
+        #: a fate whose reason may still come
+        self._weak: Fate | None = None
         self._held = 0
         #: when the process is looked for next, and since when it is gone
         self._asked = self.begun
@@ -324,7 +326,7 @@ class Wait:
         self.heard = now
         self._new = True
         if news.fresh:
-            self._decides = self._tells = self._doomed = self._worked = None
+            self._decides = self._tells = self._doomed = self._worked = self._weak = None
             self._alive = 0
             self._there = None if self._there is None else 0
         self.progress.take(news)
@@ -355,8 +357,7 @@ class Wait:
             return fate
         quiet = now - self.heard
         if self._decides is not None:
-            settled = quiet >= _QUIET or now - self._decides >= _SETTLE
-            return self._judged(now, sure=True) if settled else None
+            return self._settled(now, self._decides)
         if self._tells is not None:
             settled = quiet >= _CALM or now - self._tells >= _LONGEST
             return self._judged(now, sure=False) if settled and self._affordable(now) else None
@@ -365,6 +366,21 @@ class Wait:
         if self._new and (quiet >= _SILENCE or not self._warm):
             return self._judged(now, sure=False)
         return None
+
+    def _settled(self, now: float, since: float) -> Fate | None:
+        """Return the fate behind a line that decides, with what other processes still have to say of it."""
+        fate = self._judged(now, sure=True) if self._new or self._weak is None else self._weak
+        block = self.follower.tail.read()
+        if block is not None and not (block.fresh and fate):
+            self._take(self.follower.take(block), now)  # it has come in the meantime
+            if fate is not None and (self._decides or self._tells):
+                fate = self._judged(now, sure=True) or fate
+        weak = fate is not None and fate.diagnosis is not None and fate.diagnosis.cause in _NO_REASON
+        self._weak = fate if weak else None
+        if weak and self._clock() - since < _SETTLE:
+            self._decides = since
+            return None
+        return fate
 
     def _affordable(self, now: float) -> bool:
         """Tell whether judging has not taken too much of the time."""
