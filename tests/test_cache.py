@@ -1,10 +1,12 @@
 """What was read before: with a cache all frames are as without one, whatever has become of the cache."""
 
+import gzip
 import json
 import os
 import stat
 import subprocess
 import sys
+import tarfile
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from sglogparse import SourceError, _cache, read_log, scan_log
 from sglogparse._cache import Cache, content_key, read_kept
 from sglogparse._cli import main
 from sglogparse._scan import scan_schemas
-from sglogparse._source import SourceFile
+from sglogparse._source import SourceFile, open_sources
 
 FIXTURES = Path(__file__).parent / "fixtures"
 LOG = FIXTURES / "baseline_debug_nocar.log"
@@ -98,7 +100,10 @@ def test_a_log_is_known_by_its_content_not_by_its_name(tmp_path, read, unread):
     assert kept.frame("memory_pool_end")["tp"].to_list() == [3]
     cut = "the last line has no end: the log was cut, or is still being written"
     assert kept.files == (SourceFile(str(second), 2, second.stat().st_size, 0, (cut,)),)
-    assert "a.log" not in (tmp_path / "cache" / content_key([str(second)]) / "manifest.json").read_text()
+    assert (
+        "a.log"
+        not in (tmp_path / "cache" / content_key(open_sources([second])) / "manifest.json").read_text()
+    )
 
 
 def test_other_content_is_another_log(tmp_path, read):
@@ -112,14 +117,37 @@ def test_other_content_is_another_log(tmp_path, read):
     assert len(entries(tmp_path / "cache")) == 3
 
 
+def test_folders_and_archives_are_kept(tmp_path, read, notes, unread):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "a.log").write_text(LINE.format(1))
+    (folder / "b.log.gz").write_bytes(gzip.compress(LINE.format(2).encode()))
+    with tarfile.open(tmp_path / "logs.tar", "w") as archive:
+        archive.add(folder, "logs")
+    logs = {path: read_log(path) for path in (folder, tmp_path / "logs.tar")}
+    for path, log in logs.items():
+        check(read(path), log)
+    # a file that is not read is said: another reading of the same logs
+    (folder / "core.bin").write_bytes(bytes(99))
+    read(folder)
+    assert notes == []
+    assert any("core.bin" in note for note in read(folder).files[0].notes)
+    (folder / "core.bin").unlink()
+    unread()
+    for path, log in logs.items():
+        check(read(path), log)
+    with pytest.raises(SourceError, match="given twice"):
+        read(folder / "a.log", folder / "a.log")
+
+
 def test_files_are_told_apart_from_their_sum(tmp_path):
     whole, first, second = (tmp_path / name for name in ("w.log", "a.log", "b.log"))
     whole.write_text("one\ntwo\n")
     first.write_text("one\n")
     second.write_text("two\n")
     keys = [
-        content_key([str(one) for one in paths])
-        for paths in ((whole,), (first, second), (second, first), (first,), (first, first))
+        content_key(open_sources(paths))
+        for paths in ((whole,), (first, second), (second, first), (first,), (second,))
     ]
     assert len(set(keys)) == len(keys)
 

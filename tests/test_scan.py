@@ -1,7 +1,9 @@
 """Lazy frames: whatever is asked of them, they are the frames of a whole reading."""
 
 import datetime
+import gzip
 import json
+import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -437,6 +439,26 @@ def test_what_is_wrong_with_a_log_is_a_source_error_of_collect(name, engine, tmp
     path.unlink()
     with pytest.raises(SourceError, match="no such file"):
         scan[name].collect(engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_folders_archives_and_packed_logs_are_scanned_as_they_are_read(engine, tmp_path):
+    first, second = "".join(batches(9)).encode(), "".join(batches(5)).encode()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_bytes(first)
+    (tmp_path / "logs" / "b.log.gz").write_bytes(gzip.compress(second))
+    with tarfile.open(tmp_path / "logs.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "logs", "logs")
+    for paths in (
+        [tmp_path / "logs"],
+        [tmp_path / "logs.tar.gz"],
+        [tmp_path / "logs" / "*.gz", tmp_path / "logs.tar.gz"],
+    ):
+        log, scan = read_log(paths), scan_log(paths)
+        for name in ("decode_batch", "lines"):
+            assert_frame_equal(scan[name].collect(engine=engine), whole(log, name))
+        last = scan.decode_batch.filter(pl.col("file") == pl.col("file").max()).select("running_req")
+        assert last.collect(engine=engine).height == 5
 
 
 def test_an_empty_log_has_empty_frames(log_of):

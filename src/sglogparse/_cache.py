@@ -29,15 +29,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from sglogparse._errors import SourceError
 from sglogparse._grammar import grammar_dir
 from sglogparse._log import read_log
 from sglogparse._scan import scan_schemas
-from sglogparse._source import SourceFile
+from sglogparse._source import SourceFile, open_sources
+from sglogparse._unpack import Damaged
 from sglogparse._version import __version__
+
+if TYPE_CHECKING:
+    from sglogparse._source import Source
 
 _SCHEMA = "sglogparse/cache/1"
 _MANIFEST = "manifest.json"
@@ -77,14 +82,15 @@ def read_kept(paths: Sequence[str], names: Collection[str], cache: Cache) -> Kep
     Raises SourceError for a log that cannot be read. A cache that cannot be used is no error.
     """
     folder, note = cache
-    key = content_key(paths)
+    sources = open_sources(paths)
+    key = content_key(sources)
     if key is None:
         kept = _read(paths, names, None)
         note(f"{folder}: nothing is kept: only what is read from files is")
         return kept
     place = folder / key
     try:
-        return _load(place, paths, names)
+        return _load(place, [source.path for source in sources], names)
     except (FileNotFoundError, NotADirectoryError):
         pass  # nothing is kept yet
     except (OSError, _NoEntryError) as error:
@@ -92,7 +98,7 @@ def read_kept(paths: Sequence[str], names: Collection[str], cache: Cache) -> Kep
     entry = _Entry(place)
     try:
         kept = _read(paths, names, entry)
-        if content_key(paths) != key:
+        if content_key(open_sources(paths)) != key:
             note(f"{folder}: nothing is kept: the log has changed while it was read")
             return kept
         entry.put(kept.files)
@@ -103,17 +109,19 @@ def read_kept(paths: Sequence[str], names: Collection[str], cache: Cache) -> Kep
     return kept
 
 
-def content_key(paths: Sequence[str]) -> str | None:
-    """Return the key of logs: of their content and of what reads them; None when one of them is no file."""
+def content_key(sources: Iterable[Source]) -> str | None:
+    """Return the key of logs: of their content and what reads them; None when one is no file, or damaged."""
     digest = hashlib.blake2b(reader_digest().encode(), digest_size=20)
-    for path in paths:
+    for source in sources:
+        if source.size is None:
+            return None
+        content = hashlib.blake2b()
         try:
-            if path == "-" or not Path(path).is_file():
-                return None
-            with Path(path).open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "blake2b").digest())
-        except (OSError, ValueError):
+            for piece in source.stored():
+                content.update(piece)
+        except (Damaged, SourceError, OSError):
             return None  # the reader says what is wrong with it
+        digest.update(content.digest())
     return digest.hexdigest()
 
 

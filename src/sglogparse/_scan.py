@@ -68,7 +68,7 @@ def scan_log(paths: str | Path | Iterable[str | Path], *, cache: str | Path | No
     names = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if "-" in names:
         raise SourceError("-: standard input can be read only once; read_log reads it")
-    _check(names)
+    open_sources(names)  # says what is missing
     return Scan(names, cache)
 
 
@@ -256,14 +256,6 @@ def _kept_parts(paths: tuple[str, ...], folder: str | Path, name: str, ask: _Ask
 def whole_readings(paths: Sequence[str]) -> Iterator[Log]:
     """Yield whole readings that, one behind the other, are the reading of the logs."""
     yield from read_pieces(open_sources(paths))
-
-
-def _check(names: list[str]) -> None:
-    if not names:
-        raise SourceError("no log was given")
-    for name in names:
-        if not Path(name).exists():
-            raise SourceError(f"{name}: no such file")
 
 
 def _blocks(paths: tuple[str, ...]) -> Iterator[pl.DataFrame]:

@@ -107,6 +107,15 @@ class Source:
         if rest := self._lines.rest():
             yield self._block(rest)
 
+    def stored(self) -> Iterator[bytes]:
+        """Yield what decides what is read: how it was found, then its bytes as they are stored.
+
+        Raises SourceError, Damaged or OSError.
+        """
+        yield repr((self._sought, self._notes)).encode()
+        with closing(self._origin.open()) as stream:
+            yield from iter(lambda: stream.read(PIECE), b"")
+
     def summary(self) -> SourceFile:
         """Return what was read, and what had to be done to read it, once the blocks have been taken."""
         lines = self._lines
