@@ -565,6 +565,15 @@ def test_a_query_of_events_makes_no_whole_reading(run, monkeypatch):
     assert run("query", CLEAN, "select count(*) as n from decode_batch").stdout.startswith("n\n")
 
 
+def test_the_files_of_large_logs_are_a_table_too(run, monkeypatch):
+    sql = "select f.path, f.lines, count(*) as n from files f join lines l on f.file = l.file group by f.path, f.lines"
+    small = run("query", CLEAN, CRASHED, f"{sql} order by n")
+    monkeypatch.setattr(_query, "_LARGE", 1)
+    large = run("query", CLEAN, CRASHED, f"{sql} order by n")
+    assert (large.exit_code, large.stdout) == (0, small.stdout)
+    assert small.stdout.endswith(",112,112\n")
+
+
 def test_an_export_of_events_makes_no_whole_reading(run, monkeypatch, tmp_path):
     frames = ["kv_cache", "server_args", "server_arg"]
     words = [word for name in frames for word in ("--frame", name)]

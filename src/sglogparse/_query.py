@@ -15,7 +15,7 @@ from sglogparse._errors import QueryError
 from sglogparse._log import read_log
 from sglogparse._safe import masked_frame
 from sglogparse._scan import Scan, read_by_itself, scan_log, scan_schemas
-from sglogparse._source import open_sources
+from sglogparse._source import open_sources, stream
 
 if TYPE_CHECKING:
     from sglogparse._cache import Cache
@@ -113,7 +113,16 @@ def _lazy_tables(
             return None
     scan = Scan(list(scan_log(logs).paths), mask=None if show_secrets else masked_frame)
     tables = {name: pl.DataFrame(schema=schema) for name, schema in scan_schemas().items()}
-    return {**tables, "files": files_frame([]), **{name: scan[name] for name in names}}
+    files = _files_of(logs) if "files" in names else []
+    return {**tables, **{name: scan[name] for name in names if name in scan}, "files": files_frame(files)}
+
+
+def _files_of(logs: Sequence[str]) -> list[SourceFile]:
+    """Return what there is to say of the files of logs, holding none of their lines."""
+    sources = open_sources(logs)
+    for _ in stream(sources):
+        pass
+    return [source.summary() for source in sources]
 
 
 def encoded(table: pl.DataFrame, kind: str, *, head: bool = True) -> bytes:
