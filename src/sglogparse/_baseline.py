@@ -10,10 +10,10 @@ Only the fingerprints are read; the rest tells a person what an entry is, secret
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sglogparse._cheap import dataclass
 from sglogparse._errors import ConfigError
 from sglogparse._fingerprint import (
     finding_fingerprint,

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sglogparse._cheap import dataclass
 from sglogparse._errors import ConfigError
 
 #: Output formats, in the order of their documentation.

@@ -112,31 +112,21 @@ def read_events(records: pl.DataFrame, plan: Plan) -> tuple[pl.Series, Frames]:
             taken, left = _taken(left, event)
             pieces[event.name] += taken
     kinds = pl.Series("kind", [None], dtype=pl.UInt16).new_from_index(0, records.height)
-    schemas = event_schemas(plan)
     heads = records.select(RECORD_SCHEMA.keys())
     frames: dict[str, pl.DataFrame] = {}
     for code, event in enumerate(plan.events):
         if not pieces[event.name]:
             continue
-        found = pl.concat([_whole(piece, event) for piece in pieces[event.name]])
-        if len(pieces[event.name]) > 1:
-            found = found.sort("row")
-        kinds = kinds.scatter(found["row"], code)
-        frames[event.name] = pl.concat([heads[found["row"]], found.drop("row")], how="horizontal").select(
-            schemas[event.name].keys()
-        )
+        found, *more = pieces[event.name]
+        if more:
+            found = pl.concat([found, *more]).sort("row")
+        rows, *fields = found.get_columns()
+        kinds = kinds.scatter(rows, code)
+        frames[event.name] = heads[rows].hstack(fields)
     kind = kind_type(plan)
-    return kinds.cast(pl.Series(dtype=kind).to_physical().dtype).cat.to(kind), Frames(frames, schemas)
-
-
-def _whole(piece: pl.DataFrame, event: EventPlan) -> pl.DataFrame:
-    """Return rows with all fields of their event; those without a value take no memory."""
-    absent = [
-        pl.lit(None, dtype=DTYPES[kind]).alias(name)
-        for name, kind in event.fields.items()
-        if name not in piece.columns
-    ]
-    return piece.with_columns(absent).select("row", *event.fields)
+    return kinds.cast(pl.Series(dtype=kind).to_physical().dtype).cat.to(kind), Frames(
+        frames, event_schemas(plan)
+    )
 
 
 def read_event(messages: pl.Series, plan: Plan, event: EventPlan) -> pl.DataFrame:
@@ -252,7 +242,7 @@ def _one_by_one(left: pl.DataFrame, bag: Bag, event: EventPlan) -> Iterator[pl.D
     if rows:
         groups = {group: group.partition("__")[0] for row in rows for group in row if group != "row"}
         texts = pl.DataFrame(rows, schema={"row": pl.UInt32, **dict.fromkeys(groups, pl.String)})
-        yield texts.select("row", *_typed(groups, event))
+        yield texts.select("row", *_fields(groups, event))
 
 
 def _extract(left: pl.DataFrame, pattern: str, groups: dict[str, str], event: EventPlan) -> pl.DataFrame:
@@ -260,14 +250,21 @@ def _extract(left: pl.DataFrame, pattern: str, groups: dict[str, str], event: Ev
     # eager: to plan a query costs more than to run one over the few lines of most events
     texts = left["message"].str.extract_groups("(?P<matched>)" + pattern).struct.unnest()
     matched = texts["matched"].is_not_null()
-    texts = texts.with_columns(left["row"])
-    return (texts if matched.all() else texts.filter(matched)).select("row", *_typed(groups, event))
+    texts = texts.hstack([left["row"]])
+    return (texts if matched.all() else texts.filter(matched)).select("row", *_fields(groups, event))
 
 
-def _typed(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:
-    """Return the columns of an event's fields, made from the texts of its groups."""
+def _fields(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:
+    """Return the columns of an event's fields, made from the texts of its groups.
+
+    Those without a group have no value, and take no memory as long as they are not looked at.
+    """
     columns = []
-    for name in dict.fromkeys(groups.values()):
+    found = set(groups.values())
+    for name, kind in event.fields.items():
+        if name not in found:
+            columns.append(_none(name, kind))
+            continue
         sources = [group for group, field in groups.items() if field == name]
         if name == "extra":
             # rows of different shapes can meet here: the number in a group's name is its place in the line
@@ -277,12 +274,16 @@ def _typed(groups: dict[str, str], event: EventPlan) -> list[pl.Expr]:
             )
             continue
         text = pl.coalesce(sources) if len(sources) > 1 else pl.col(sources[0])
-        kind = event.fields[name]
         if kind == "bool":
             columns.append((text == "True").alias(name))
         else:
             columns.append(text.cast(DTYPES[kind], strict=False).alias(name))
     return columns
+
+
+@cache
+def _none(name: str, kind: FieldType) -> pl.Expr:
+    return pl.lit(None, dtype=DTYPES[kind]).alias(name)
 
 
 def printed(records: pl.DataFrame, event: EventPlan, rows: Iterable[int]) -> list[dict[str, Any]]:

@@ -5,11 +5,12 @@ Evidence (a line) --> Finding (a rule's statement) --> LaunchReport --> Diagnosi
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from sglogparse._cheap import dataclass
 from sglogparse._fingerprint import diagnosis_fingerprint, finding_fingerprint
 
 SCHEMA = "sglogparse/diagnosis/1"
@@ -51,16 +52,16 @@ class Confidence:
         return {"word": self.word, "reason": self.reason}
 
 
-@dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True, order=True)
 class Evidence:
     """A line that proves something."""
 
     file: str
     line: int
-    rank: str | None = field(compare=False)
-    text: str = field(compare=False)
+    rank: str | None = dataclasses.field(compare=False)
+    text: str = dataclasses.field(compare=False)
     #: the text without its header
-    message: str = field(compare=False)
+    message: str = dataclasses.field(compare=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the contract's form."""

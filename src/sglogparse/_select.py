@@ -9,9 +9,10 @@ how many findings were left out, of which rules.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sglogparse._cheap import dataclass
 from sglogparse._errors import ConfigError
 from sglogparse._fingerprint import finding_fingerprint, verdict_fingerprint
 

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 
 from sglogparse._report import Diagnosis
-from sglogparse.render.azure import render_azure
-from sglogparse.render.concise import render_concise
-from sglogparse.render.github import render_github
-from sglogparse.render.gitlab import render_gitlab
-from sglogparse.render.json import render_json
-from sglogparse.render.jsonl import render_jsonl
-from sglogparse.render.junit import render_junit
-from sglogparse.render.markdown import render_markdown
-from sglogparse.render.sarif import render_sarif
-from sglogparse.render.text import render_text
 
 Renderer = Callable[[Diagnosis, int, bool, int | None], str]
 
+_NAMES = (
+    "text", "concise", "json", "jsonl", "github", "gitlab", "azure", "junit", "sarif", "markdown"
+)  # fmt: skip
+
+
+class _Formats(Mapping[str, Renderer]):
+    """Renderers by the name of their format, imported when they are asked for."""
+
+    def __getitem__(self, name: str) -> Renderer:
+        if name not in _NAMES:
+            raise KeyError(name)
+        renderer: Renderer = getattr(import_module(f"sglogparse.render.{name}"), f"render_{name}")
+        return renderer
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+
 #: Output format -> renderer (diagnosis, width of the terminal, colour, exit code) -> text. Not all formats
 #: have a width, a colour, or tell the exit code.
-FORMATS: dict[str, Renderer] = {
-    "text": render_text,
-    "concise": render_concise,
-    "json": render_json,
-    "jsonl": render_jsonl,
-    "github": render_github,
-    "gitlab": render_gitlab,
-    "azure": render_azure,
-    "junit": render_junit,
-    "sarif": render_sarif,
-    "markdown": render_markdown,
-}
+FORMATS: Mapping[str, Renderer] = _Formats()

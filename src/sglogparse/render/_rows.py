@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from sglogparse._cheap import dataclass
 from sglogparse._fingerprint import finding_fingerprint
 from sglogparse._launches import rank_list, rank_spread
 from sglogparse._report import Diagnosis, Evidence, Finding, LaunchReport, Outcome, Severity
