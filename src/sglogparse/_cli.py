@@ -119,10 +119,12 @@ _cache_folder = click.option(
 def main(ctx: click.Context) -> None:
     """Read SGLang server logs: what happened, what came first, what to change.
 
-    LOG is a file (plain or gzip); - is standard input.
+    LOG is a file, plain or compressed, a folder, a glob or an archive; - is standard input.
     """
     # a command makes much and drops little: with Python's thresholds the collector takes a tenth of its time
     gc.set_threshold(_OFTEN, 50, 100)
+    # nor is it worth its time when a command has ended
+    ctx.call_on_close(gc.freeze)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that cannot show a character shows its code
@@ -273,7 +275,7 @@ def _cache_in(folder: Path | None) -> Cache | None:
 def coverage(logs: tuple[str, ...], output_format: str, show_secrets: bool) -> None:
     """Say what the lines of logs are, and which of them nobody can name."""
     from sglogparse import _coverage
-    from sglogparse._bar import progress
+    from sglogparse._cli_bar import progress
     from sglogparse._safe import masked
     from sglogparse._source import open_sources
     from sglogparse._stream import read_pieces
@@ -432,7 +434,7 @@ def _pieces(
         files, frames = frames_of(logs, wanted, cache)
         yield {**frames, "files": files_frame(files)}
         return
-    from sglogparse._bar import progress
+    from sglogparse._cli_bar import progress
     from sglogparse._scan import parts_of, read_by_itself
 
     if "files" not in names and "-" not in logs and all(map(read_by_itself, names)):

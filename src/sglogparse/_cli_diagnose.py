@@ -71,8 +71,8 @@ def diagnose(
     _check_paths(logs, chosen)
     if write_baseline and chosen.baseline is None:
         raise click.UsageError("--write-baseline needs --baseline FILE")
-    from sglogparse._bar import progress
     from sglogparse._baseline import baseline_of, read_baseline
+    from sglogparse._cli_bar import progress
     from sglogparse._report import Severity
     from sglogparse._safe import masked
     from sglogparse._stream import read_condensed

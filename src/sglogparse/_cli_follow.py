@@ -6,7 +6,6 @@ is in `_wait` and `_watch`. Like `_cli` they print and exit; nothing is imported
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import signal
@@ -101,7 +100,6 @@ def wait(
     put(render_json(shown) if output_format == "json" else render_fate(shown, min(width(), 100), colour()))
     if fate.end in TOLD and fate.notes and output_format == "text" and not quiet:
         _unheard(lambda: click.echo("\n".join(map(plain, shown.notes)), err=True))
-    gc.freeze()  # to collect what there is when Python ends takes longer than to see the end of a server
     raise click.exceptions.Exit(fate.exit_code)
 
 
