@@ -26,6 +26,7 @@ from sglogparse._cli_common import put as _print
 from sglogparse._cli_common import show_secrets as _show_secrets
 from sglogparse._cli_common import width as _width
 from sglogparse._cli_diagnose import diagnose
+from sglogparse._cli_triage import triage
 from sglogparse._errors import QueryError, SglogparseError
 from sglogparse._version import __version__
 
@@ -133,6 +134,7 @@ def main(ctx: click.Context) -> None:
 
 
 main.add_command(diagnose)
+main.add_command(triage)
 
 
 @main.command()
