@@ -269,7 +269,8 @@ def open_found(paths: Iterable[str | Path]) -> tuple[list[Source], list[tuple[st
             continue
         if found is not None:
             origins = found.origins
-            refused += found.skipped
+            within = f"{name}!" if Path(name).is_file() else ""  # of an archive
+            refused += [(f"{within}{one}", reason) for one, reason in found.skipped]
             refused += [(name, remark) for remark in found.remarks]
             if not (origins or found.skipped or found.remarks):
                 refused.append((name, "no log in it"))

@@ -88,7 +88,7 @@ def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everythi
         yield from wrap(cut(row.action), width, first="  ", rest="  ", most=_ACTION)
     yield from wrap(proof_text(row, folder), width, first="  ", rest="  ", most=_LINES)
     if cluster.windows:
-        yield from wrap(f"release {_some(cluster.windows, everything)}", width, first="  ", rest="  ")
+        yield from wrap(cut(f"release {_some(cluster.windows, everything)}"), width, first="  ", rest="  ")
     others = [short(one.files[0], folder) for one in cluster.rows[1:]]
     if others:
         yield from wrap(f"also {_some(others, everything)}", width, first="  ", rest="  ")
