@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sglogparse import _cli_follow
+from sglogparse import _cli_follow, _cli_pieces
 from sglogparse._cli_common import colour as _colour
 from sglogparse._cli_common import hush as _hush
 from sglogparse._cli_common import logs as _logs
@@ -558,6 +558,8 @@ def _rule_row(rule: Rule) -> dict[str, Any]:
 
 main.add_command(_cli_follow.wait)
 main.add_command(_cli_follow.watch)
+main.add_command(_cli_pieces.metrics)
+main.add_command(_cli_pieces.completion)
 
 
 def _list(rows: list[dict[str, Any]], output_format: str) -> None:
