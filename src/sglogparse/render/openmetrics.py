@@ -28,7 +28,11 @@ def _family(family: Family) -> Iterator[str]:
     if family.unit:
         yield f"# UNIT {family.name} {family.unit}"
     for sample in family.samples:
-        yield f"{family.name}{sample.suffix}{{{_labels(sample)}}} {sample.value!r}"
+        yield f"{family.name}{sample.suffix}{{{_labels(sample)}}} {_number(sample.value)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _labels(sample: Sample) -> str:
