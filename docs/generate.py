@@ -1,6 +1,6 @@
-"""Write what follows from the grammars and the rules: the reference pages, and the compiled plan.
+"""Write what follows from the grammars, the rules and the commands: reference pages, the compiled plan.
 
-python docs/generate.py            writes docs/*.md and src/sglogparse/data/plan.json
+python docs/generate.py            writes docs/*.md, docs/sglogparse.1, src/sglogparse/data/plan.json
 python docs/generate.py --check    exits with 1 when one of them is stale
 """
 
@@ -11,6 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from manual import manual_page
+
+from sglogparse._cli import main as command_line
 from sglogparse._compiler import compile_grammar, compiled_plan, rule_patterns
 from sglogparse._families import families
 from sglogparse._grammar import LINE_GRAMMARS, docs, grammar_text, samples
@@ -164,6 +167,7 @@ def main() -> int:
         "families.md": families_page(),
         "rules.md": rules_page(),
         "causes.md": causes_page(),
+        "sglogparse.1": manual_page(command_line),
     }
     texts = {HERE / name: "\n".join(lines) + "\n" for name, lines in pages.items()}
     for path, text in {PLAN_FILE: plan(), **texts}.items():

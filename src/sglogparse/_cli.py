@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sglogparse import _cli_follow
+from sglogparse import _cli_follow, _cli_pieces
 from sglogparse._cli_common import colour as _colour
 from sglogparse._cli_common import hush as _hush
 from sglogparse._cli_common import logs as _logs
@@ -26,6 +26,7 @@ from sglogparse._cli_common import put as _print
 from sglogparse._cli_common import show_secrets as _show_secrets
 from sglogparse._cli_common import width as _width
 from sglogparse._cli_diagnose import diagnose
+from sglogparse._cli_triage import triage
 from sglogparse._errors import QueryError, SglogparseError
 from sglogparse._version import __version__
 
@@ -135,6 +136,7 @@ def main(ctx: click.Context) -> None:
 
 
 main.add_command(diagnose)
+main.add_command(triage)
 
 
 @main.command()
@@ -593,6 +595,8 @@ def _rule_row(rule: Rule) -> dict[str, Any]:
 
 main.add_command(_cli_follow.wait)
 main.add_command(_cli_follow.watch)
+main.add_command(_cli_pieces.metrics)
+main.add_command(_cli_pieces.completion)
 
 
 def _list(rows: list[dict[str, Any]], output_format: str) -> None:

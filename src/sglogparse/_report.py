@@ -394,6 +394,15 @@ class Diagnosis:
         }
 
 
+@dataclass(frozen=True)
+class Incident:
+    """The verdict on one log of many, or on the logs that hold parts of one launch."""
+
+    diagnosis: Diagnosis
+    #: the newest stamp, without a zone; None without stamps
+    last: dt.datetime | None
+
+
 def _codes(findings: tuple[Finding, ...]) -> dict[str, int]:
     """Return how many findings there are of each code."""
     return {

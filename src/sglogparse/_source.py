@@ -83,6 +83,10 @@ class Source:
         self._notes = notes
         self._restart()
 
+    def renumber(self, index: int) -> None:
+        """Give the file another number, where it is read with others than it was found with."""
+        self._index = index
+
     def _restart(self) -> None:
         self.position = self._height = self._bytes = self._invalid = self._coloured = 0
         self._damage: str | None = None
@@ -255,6 +259,45 @@ def open_sources(paths: Iterable[str | Path]) -> list[Source]:
             notes = ()
         _not_too_many(len(sources))
     return sources
+
+
+def open_found(paths: Iterable[str | Path]) -> tuple[list[Source], list[tuple[str, str]]]:
+    """Return the logs that the paths name, as `open_sources` does, and what is none: names, with the reason.
+
+    A path that is missing, not permitted, binary or given twice is one of the latter, never an error.
+    """
+    seen: dict[object, str] = {}
+    sources: list[Source] = []
+    refused: list[tuple[str, str]] = []
+    for name in map(str, paths):
+        try:
+            found = _found(name, seen)
+            origins: list[Origin] = [] if found else [_checked(name, seen)]
+        except SourceError as error:
+            refused.append((name, str(error).removeprefix(f"{name}: ")))
+            continue
+        if found is not None:
+            origins = found.origins
+            within = f"{name}!" if Path(name).is_file() else ""  # of an archive
+            refused += [(f"{within}{one}", reason) for one, reason in found.skipped]
+            refused += [(name, remark) for remark in found.remarks]
+            if not (origins or found.skipped or found.remarks):
+                refused.append((name, "no log in it"))
+        sources += [Source(one, len(sources) + number, sought=True) for number, one in enumerate(origins)]
+    _not_too_many(len(sources))
+    return sources, refused
+
+
+def _checked(name: str, seen: dict[object, str]) -> Origin:
+    """Return the file of a name in which there is text, or standard input."""
+    file = _file(name, seen)
+    if isinstance(file, File) and file.size is not None:  # what a pipe gives can be read once
+        with closing(file.open()) as stream:
+            try:
+                check(name, stream.read)
+            except OSError as error:
+                raise unreadable(name, error) from None
+    return file
 
 
 def read_sources(paths: Iterable[str | Path]) -> tuple[list[SourceFile], pl.DataFrame]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from sglogparse._report import (
     Evidence,
     FileReport,
     Finding,
+    Incident,
     Job,
     LaunchReport,
     Outcome,
@@ -56,22 +58,93 @@ def diagnose(log: Log) -> Diagnosis:
     """Judge a log."""
     launches = read_launches(log)
     groups = read_groups(launches)
-    reports = _together([_judge(launch) for launch in launches], groups)
-    counts = log.unparsed_counts()
-    files = tuple(
-        FileReport(one.path, one.lines, one.bytes, counts.get(index, 0), one.replaced_bytes, one.notes)
-        for index, one in enumerate(log.files)
-    )
-    starts = Counter(launch.path for launch in launches)
     upside_down, partly = newest_first(log), unread(log)
-    for change, indices in ((_undecided, upside_down), (_partly_read, partly)):
-        paths = {log.files[index].path for index in indices}
-        reports = [change(one) if one.file in paths else one for one in reports]
+    reports = _judged(log, launches, groups, upside_down, partly)
+    starts = Counter(launch.path for launch in launches)
     limited = [one for launch in launches for one in _limits(launch, alone=starts[launch.path] == 1)]
     limits = tuple(dict.fromkeys([*_thinned(log), *damage(log, upside_down, partly), *limited]))
     jobs = tuple(_job([reports[one] for one in group.members], group) for group in groups)
     chief = _with_earlier(reports, groups) if reports else None
-    return Diagnosis(files, tuple(reports), chief, limits, jobs)
+    return Diagnosis(_files(log), tuple(reports), chief, limits, jobs)
+
+
+def diagnose_apart(log: Log, place: Callable[[str], str]) -> list[Incident]:
+    """Judge each file of a log for itself, but those together that hold parts of one launch in one place.
+
+    `place` tells of a path where it lies. The limits of what each can show are not told.
+    """
+    launches = read_launches(log)
+    groups: list[Group] = []
+    where: dict[str, list[int]] = {}
+    for number, launch in enumerate(launches):
+        where.setdefault(place(launch.path), []).append(number)
+    for numbers in where.values():
+        for group in read_groups([launches[one] for one in numbers]):
+            groups.append(replace(group, members=tuple(numbers[one] for one in group.members)))
+    reports = _judged(log, launches, groups, newest_first(log), unread(log))
+    files = _files(log)
+    heads = _heads([one.path for one in files], launches, groups)
+    members: dict[str, list[FileReport]] = {}
+    for file in files:
+        members.setdefault(heads[file.path], []).append(file)
+    own: dict[str, list[int]] = {head: [] for head in members}
+    for number, launch in enumerate(launches):
+        own[heads[launch.path]].append(number)
+    mine: dict[str, list[Group]] = {head: [] for head in members}
+    for group in groups:
+        mine[heads[launches[group.members[0]].path]].append(group)
+    return [_incident(tuple(members[head]), own[head], mine[head], launches, reports) for head in members]
+
+
+def _heads(paths: list[str], launches: list[Launch], groups: list[Group]) -> dict[str, str]:
+    """Return of each file the first of those that hold parts of the same launches."""
+    heads = {path: path for path in paths}
+    for group in groups:
+        found = {heads[launches[one].path] for one in group.members}
+        if len(found) > 1:
+            first = min(found, key=paths.index)
+            heads = {path: first if head in found else head for path, head in heads.items()}
+    return heads
+
+
+def _incident(
+    files: tuple[FileReport, ...],
+    own: list[int],
+    groups: list[Group],
+    launches: list[Launch],
+    reports: list[LaunchReport],
+) -> Incident:
+    """Return the verdict on some of the launches, by their numbers, as if there were no others."""
+    place = {number: index for index, number in enumerate(own)}
+    mine = [replace(one, members=tuple(place[number] for number in one.members)) for one in groups]
+    parts = [reports[one] for one in own]
+    jobs = tuple(_job([parts[one] for one in group.members], group) for group in mine)
+    chief = _with_earlier(parts, mine) if parts else None
+    times = [told.last for told in (stamps(launches[one]) for one in own) if told is not None]
+    return Incident(Diagnosis(files, tuple(parts), chief, (), jobs), max(times, default=None))
+
+
+def _judged(
+    log: Log,
+    launches: list[Launch],
+    groups: list[Group],
+    upside_down: Iterable[int],
+    partly: Iterable[int],
+) -> list[LaunchReport]:
+    """Return the reports on launches, with what their files and the other parts of their jobs say of them."""
+    reports = _together([_judge(launch) for launch in launches], groups)
+    for change, indices in ((_undecided, upside_down), (_partly_read, partly)):
+        paths = {log.files[index].path for index in indices}
+        reports = [change(one) if one.file in paths else one for one in reports]
+    return reports
+
+
+def _files(log: Log) -> tuple[FileReport, ...]:
+    counts = log.unparsed_counts()
+    return tuple(
+        FileReport(one.path, one.lines, one.bytes, counts.get(index, 0), one.replaced_bytes, one.notes)
+        for index, one in enumerate(log.files)
+    )
 
 
 def _thinned(log: Log) -> list[str]:

@@ -46,19 +46,19 @@ def render_markdown(
 ) -> str:
     """Return the comment; what does not fit is counted."""
     verdict = verdict_of(diagnosis)
-    parts = [f"### sglogparse: {_text(verdict.title)}"]
+    parts = [f"### sglogparse: {markdown_text(verdict.title)}"]
     if verdict.text:
         label = "What to do" if diagnosis.fix else "Why"
-        parts.append(f"**{label}:** {_text(verdict.text)}")
+        parts.append(f"**{label}:** {markdown_text(verdict.text)}")
     chief = diagnosis.chief
     if verdict.line is not None and chief is not None:
-        cause = f"; cause: {_text(chief.cause)}" if chief.cause not in ("none", "unknown") else ""
+        cause = f"; cause: {markdown_text(chief.cause)}" if chief.cause not in ("none", "unknown") else ""
         sure = f" ({chief.confidence.word})" if chief.confidence and cause else ""
         parts.append(f"**First fault:** {_place(verdict.line.file, verdict.line.line)}{cause}{sure}")
         parts.append(_fenced([verdict.line.message]))
     elif chief is not None and chief.vitals:
-        parts.append("\n".join(f"- {_text(one)}" for one in chief.vitals[:_FILES]))
-    parts += [f"**Note:** {_text(one)}" for one in remarks_of(diagnosis)]
+        parts.append("\n".join(f"- {markdown_text(one)}" for one in chief.vitals[:_FILES]))
+    parts += [f"**Note:** {markdown_text(one)}" for one in remarks_of(diagnosis)]
     read = _read(diagnosis)
     room = MOST - _TAIL - sum(len(part) + 2 for part in parts) - len(read)
     rows = rows_of(diagnosis)
@@ -72,10 +72,11 @@ def _table(rows: list[Row], room: int) -> str:
     lines = ["| severity | finding | where | message |", "|---|---|---|---|"]
     room -= sum(map(len, lines))
     for number, row in enumerate(rows):
-        fix = f"<br>**Fix:** {_text(row.finding.fix)}" if row.finding.fix else ""
+        fix = f"<br>**Fix:** {markdown_text(row.finding.fix)}" if row.finding.fix else ""
+        named = markdown_text(f"{row.finding.code} {row.finding.name}")
         line = (
-            f"| {row.finding.severity.value} | {_text(row.finding.code)} {_text(row.finding.name)} "
-            f"| {_place(row.file, row.number)} | {_text(row.message)}{fix} |"
+            f"| {row.finding.severity.value} | {named} "
+            f"| {_place(row.file, row.number)} | {markdown_text(row.message)}{fix} |"
         )
         room -= len(line) + 1
         if room < 0:
@@ -89,12 +90,12 @@ def _table(rows: list[Row], room: int) -> str:
 
 def _read(diagnosis: Diagnosis) -> str:
     lines = [
-        f"- {_text(file.path, 300)}: {file.lines} line{'' if file.lines == 1 else 's'}"
+        f"- {markdown_text(file.path, 300)}: {file.lines} line{'' if file.lines == 1 else 's'}"
         for file in diagnosis.files[:_FILES]
     ]
     left = len(diagnosis.files) - _FILES
     lines += [f"- and {left} more files"] if left > 0 else []
-    lines += [f"- limit: {_text(one, 400)}" for one in diagnosis.limits[:_FILES]]
+    lines += [f"- limit: {markdown_text(one, 400)}" for one in diagnosis.limits[:_FILES]]
     left = len(diagnosis.limits) - _FILES
     lines += [f"- and {left} more limits"] if left > 0 else []
     body = "\n".join(lines)
@@ -102,7 +103,7 @@ def _read(diagnosis: Diagnosis) -> str:
 
 
 def _place(file: str, line: int) -> str:
-    return f"{_text(file, 300)}:{line}"
+    return f"{markdown_text(file, 300)}:{line}"
 
 
 def _fenced(lines: list[str]) -> str:
@@ -113,7 +114,7 @@ def _fenced(lines: list[str]) -> str:
     return "\n".join([f"{fence}text", *(f"  {tame(one)}" for one in shown), fence])
 
 
-def _text(text: str, most: int = _TEXT) -> str:
+def markdown_text(text: str, most: int = _TEXT) -> str:
     """Return a text that is nothing but text, in one line; cut where it is longer than `most`, escaped."""
     whole = _escaped(text) if len(text) <= most else ""
     return whole if whole and len(whole) <= most else _parted(text, most)

@@ -1,0 +1,368 @@
+"""Triage: many logs at once, a row each, equal failures together.
+
+    paths --> logs, and what is none --> batches --> incidents --> Row ... --> Cluster ... (by fingerprint)
+
+An incident is one log, or the logs of one folder that hold parts of one launch (its nodes, its ranks). Logs
+are read in batches, for each call of polars costs; of an incident its row is kept, so memory does not grow
+with the number of logs. A folder that is larger than a batch is joined within batches only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from sglogparse._errors import SourceError
+from sglogparse._fingerprint import proof_of, verdict_fingerprint
+from sglogparse._report import Diagnosis, Evidence, Incident, Outcome, Severity
+from sglogparse._source import open_found, stream
+from sglogparse._stream import Reader, feeding
+from sglogparse._verdict import diagnose_apart
+
+if TYPE_CHECKING:
+    from sglogparse._source import Source
+
+SCHEMA = "sglogparse/triage/1"
+#: Text of a batch on disk, bytes; packed text counts so many times.
+_BATCH = 16 << 20
+_PACKED = 10
+_ENDINGS = (".gz", ".zst", ".xz", ".bz2")
+#: Why a file is not read that nobody would take for a log, or that is read already: worth no row.
+_NO_ROW = ("not named as a log", "given twice")
+
+
+@dataclass(frozen=True)
+class Row:
+    """An incident, or a file that is no log."""
+
+    #: its files, the one that its verdict stands on first
+    files: tuple[str, ...]
+    #: nodes or ranks where several files are one launch, else server; None of a file that is not read
+    kind: str | None
+    #: None of a file that is not read
+    outcome: Outcome | None
+    cause: str | None
+    #: what happened, where and why in a few words; of a file that is not read, why not
+    headline: str
+    #: what to change, or what is known
+    action: str
+    fix: str | None
+    #: the line of the first fault
+    root: Evidence | None
+    ranks: tuple[str, ...]
+    #: first to last stamp of the launch that speaks for the log, s
+    duration: float | None
+    version_window: str | None
+    #: the newest stamp, without a zone
+    last: dt.datetime | None
+    #: starts in these files
+    launches: int
+    lines: int
+    #: of the verdict; None where there is none
+    fingerprint: str | None
+    #: id of its cluster
+    cluster: str | None
+    healthy: bool
+    #: whether a finding is an error
+    failed: bool
+
+    @property
+    def summary(self) -> str:
+        """Return one sentence that a person can act on."""
+        return f"{self.headline}; {self.action}" if self.action else self.headline
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        return {
+            "files": list(self.files),
+            "kind": self.kind,
+            "outcome": self.outcome.value if self.outcome else None,
+            "cause": self.cause,
+            "summary": self.summary,
+            "fix": self.fix,
+            "root": self.root.as_dict() if self.root else None,
+            "ranks": list(self.ranks),
+            "duration_s": self.duration,
+            "version_window": self.version_window,
+            "last": self.last.isoformat() if self.last else None,
+            "launches": self.launches,
+            "lines": self.lines,
+            "fingerprint": self.fingerprint,
+            "cluster": self.cluster,
+            "healthy": self.healthy,
+        }
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Incidents whose verdicts are equal, the newest first: it stands for all."""
+
+    id: str
+    rows: tuple[Row, ...]
+
+    @property
+    def representative(self) -> Row:
+        """Return the newest."""
+        return self.rows[0]
+
+    @property
+    def windows(self) -> tuple[str, ...]:
+        """Return the release windows, each once."""
+        return tuple(dict.fromkeys(one.version_window for one in self.rows if one.version_window))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contract's form."""
+        times = [one.last for one in self.rows if one.last]
+        return {
+            "id": self.id,
+            "count": len(self.rows),
+            "outcome": self.representative.outcome.value if self.representative.outcome else None,
+            "cause": self.representative.cause,
+            "summary": self.representative.summary,
+            "newest": max(times).isoformat() if times else None,
+            "oldest": min(times).isoformat() if times else None,
+            "version_windows": list(self.windows),
+            "representative": self.representative.files[0],
+            "files": [list(one.files) for one in self.rows],
+        }
+
+
+@dataclass(frozen=True)
+class Triage:
+    """What many logs say."""
+
+    #: newest first; those without a stamp, and files that are not read, behind them
+    rows: tuple[Row, ...]
+    #: of what is not healthy or has an error, the newest first
+    clusters: tuple[Cluster, ...]
+    #: files that are no logs by their names, and why they are not read
+    notes: tuple[str, ...]
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Return how many incidents ended how, in the order of the outcomes, and what is not read."""
+        counts = Counter(one.outcome.value if one.outcome else "not read" for one in self.rows)
+        order = [*(one.value for one in _ORDER), "not read"]
+        return {name: counts[name] for name in order if counts[name]}
+
+    def exit_code(self) -> int:
+        """Return 0 when all are healthy, 1 when one has an error, 3 when one is undecided or not read."""
+        if any(one.failed for one in self.rows):
+            return 1
+        return 0 if all(one.healthy for one in self.rows) else 3
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the object of `--output-format json` (schema sglogparse/triage/1)."""
+        return {
+            "schema": SCHEMA,
+            "logs": len(self.rows),
+            "outcomes": self.outcomes,
+            "clusters": [one.as_dict() for one in self.clusters],
+            "rows": [one.as_dict() for one in self.rows],
+            "notes": list(self.notes),
+        }
+
+
+_ORDER = (
+    Outcome.CRASHED,
+    Outcome.HUNG,
+    Outcome.UNKNOWN,
+    Outcome.STARTING,
+    Outcome.READY,
+    Outcome.STOPPED,
+)
+
+
+def triage(paths: Iterable[str | Path]) -> Triage:
+    """Judge every log that the paths name, and put equal failures together.
+
+    Raises SourceError where nothing of it is a log.
+    """
+    sources, refused = open_found(paths)
+    rows = [_unread(name, reason) for name, reason in refused if not _needs_no_row(reason)]
+    for batch in batches(sources):
+        rows += _rows(batch)
+    if not any(one.outcome for one in rows):
+        reasons = [f"{row.files[0]}: {row.summary}" for row in rows]
+        reasons += [f"{name}: {reason}" for name, reason in refused if _needs_no_row(reason)]
+        more = f" and {len(reasons) - _SAID} more" if len(reasons) > _SAID else ""
+        raise SourceError(f"no log to read: {'; '.join(reasons[:_SAID])}{more}" if reasons else "no log")
+    newest = sorted(rows, key=_newest_first)
+    return Triage(tuple(newest), tuple(_clusters(newest)), tuple(_notes(refused)))
+
+
+#: Files that a sentence names.
+_SAID = 3
+
+
+def _needs_no_row(reason: str) -> bool:
+    return any(one in reason for one in _NO_ROW)
+
+
+def _notes(refused: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield what is said of the files that are worth no row."""
+    for reason in _NO_ROW:
+        names = [name for name, said in refused if reason in said]
+        if names:
+            more = f" and {len(names) - _SAID} more" if len(names) > _SAID else ""
+            yield f"{reason}: {', '.join(names[:_SAID])}{more}"
+
+
+def _newest_first(row: Row) -> tuple[bool, bool, float]:
+    ago = -(row.last - dt.datetime.min).total_seconds() if row.last else 0.0
+    return row.outcome is None, row.last is None, ago
+
+
+def place_of(path: str) -> str:
+    """Return the folder in which a log lies, in an archive too.
+
+    >>> place_of("a/run1/node0.log"), place_of("logs.zip!run1/node0.log")
+    ('a/run1', 'logs.zip!run1')
+    """
+    return str(PurePath(path).parent)
+
+
+def batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
+    """Yield the logs in batches of a size that is read at once; small folders are not parted."""
+    batch: list[Source] = []
+    held = 0
+    for folder in _folders(sources):
+        size = sum(map(_size, folder))
+        if batch and held + size > _BATCH:
+            yield batch
+            batch, held = [], 0
+        for source in folder:
+            if batch and held + _size(source) > _BATCH:
+                yield batch
+                batch, held = [], 0
+            batch.append(source)
+            held += _size(source)
+    if batch:
+        yield batch
+
+
+def _folders(sources: Iterable[Source]) -> list[list[Source]]:
+    found: dict[str, list[Source]] = {}
+    for source in sources:
+        found.setdefault(place_of(source.path), []).append(source)
+    return list(found.values())
+
+
+def _size(source: Source) -> int:
+    packed = "!" in source.path or source.path.endswith(_ENDINGS)
+    return _BATCH if source.size is None else source.size * (_PACKED if packed else 1)
+
+
+def _rows(batch: list[Source]) -> list[Row]:
+    """Return the rows of a batch; where one of its logs cannot be read, that one's row says so."""
+    try:
+        return [_row(one) for one in _incidents(batch)]
+    except SourceError as error:
+        if len(batch) == 1:
+            path = batch[0].path
+            return [_unread(path, str(error).removeprefix(f"{path}: "))]
+    good, rows = [], []
+    for source in batch:
+        try:
+            for _ in source.blocks(_BATCH):
+                pass
+            good.append(source)
+        except SourceError as error:
+            rows.append(_unread(source.path, str(error).removeprefix(f"{source.path}: ")))
+    return rows + (_rows(good) if good else [])
+
+
+def _incidents(batch: list[Source]) -> list[Incident]:
+    """Read a batch and judge what is in it."""
+    for index, source in enumerate(batch):
+        source.renumber(index)
+    reader = Reader()
+    for _ in feeding(reader, stream(batch)):
+        pass
+    return diagnose_apart(reader.log([source.summary() for source in batch]), place_of)
+
+
+def _unread(path: str, reason: str) -> Row:
+    return Row(
+        (path,),
+        None,
+        None,
+        None,
+        reason,
+        "",
+        None,
+        None,
+        (),
+        None,
+        None,
+        None,
+        0,
+        0,
+        None,
+        None,
+        False,
+        False,
+    )
+
+
+def _row(incident: Incident) -> Row:
+    """Return the row of an incident."""
+    diagnosis = incident.diagnosis
+    chief = diagnosis.chief
+    paths = [file.path for file in diagnosis.files]
+    first = [chief.root.file if chief.root else chief.file] if chief else []
+    mark = verdict_fingerprint(chief) if chief else None
+    return Row(
+        files=tuple(dict.fromkeys([*first, *paths])),
+        kind=next(
+            (job.kind for job in diagnosis.jobs if len({part[0] for part in job.members}) > 1), "server"
+        ),
+        outcome=diagnosis.outcome,
+        cause=diagnosis.cause,
+        headline=chief.headline if chief else diagnosis.summary,
+        action=chief.action if chief else "",
+        fix=diagnosis.fix,
+        root=diagnosis.root,
+        ranks=tuple(dict.fromkeys(rank for one in diagnosis.launches for rank in one.ranks)),
+        duration=chief.duration if chief else None,
+        version_window=chief.version_window if chief else None,
+        last=incident.last,
+        launches=len(diagnosis.launches),
+        lines=sum(file.lines for file in diagnosis.files),
+        fingerprint=mark,
+        cluster=_cluster_of(diagnosis),
+        healthy=diagnosis.healthy,
+        failed=any(one.severity is Severity.ERROR for one in diagnosis.findings),
+    )
+
+
+def _cluster_of(diagnosis: Diagnosis) -> str | None:
+    """Return what equal failures have in common; None of an empty log.
+
+    It is the verdict's fingerprint, with more where that alone says too little.
+    """
+    chief = diagnosis.chief
+    if chief is None:
+        return None
+    mark = verdict_fingerprint(chief)
+    more = []
+    if proof_of(chief) is None and chief.phase:  # where the log ends is all that is known
+        more.append(chief.phase)
+    if chief.outcome in (Outcome.READY, Outcome.STOPPED):  # a server that failed and was started again
+        failed = [one for one in diagnosis.launches if one.outcome in (Outcome.CRASHED, Outcome.HUNG)]
+        more += [verdict_fingerprint(one) for one in failed[-1:]]
+    return hashlib.sha256("\0".join([mark, *more]).encode()).hexdigest()[:16] if more else mark
+
+
+def _clusters(rows: Iterable[Row]) -> list[Cluster]:
+    """Return what is not healthy or has an error, equal verdicts together; the rows are the newest first."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.outcome is not None and (row.failed or not row.healthy):
+            found.setdefault(row.cluster or "", []).append(row)
+    return [Cluster(mark, tuple(members)) for mark, members in found.items()]

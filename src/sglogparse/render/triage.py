@@ -1,0 +1,137 @@
+"""The triage of many logs for a terminal, and for a program: clusters first, then a row each.
+
+57 logs: 17 crashed, 27 ready, ...
+#1, 3 times: crashed, during ...; cause: ...      a cluster: what, what to do, its newest log, the others
+...
+ #  outcome  took  last stamp  log                a row each, newest first
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from sglogparse._safe import plain
+from sglogparse._triage import Cluster, Row, Triage
+from sglogparse._vitals import span
+from sglogparse.render._rows import cut
+from sglogparse.render._wrap import wrap
+from sglogparse.render.table import render_rows
+
+#: Clusters, logs of a cluster, and rows that the text shows unless all are asked for.
+_CLUSTERS = 20
+_LOGS = 3
+_ROWS = 20
+#: Lines of what to do, and of the others.
+_ACTION = 3
+_LINES = 2
+_HEAD = ("#", "outcome", "took", "last stamp", "log")
+
+
+def render_text(found: Triage, width: int, *, everything: bool = False) -> str:
+    """Return the text; `everything` shows every cluster, its logs, and a row each log."""
+    folder = folder_of(found)
+    out = wrap(counts_of(found) + (f"; in {plain(folder)}" if folder else ""), width, rest="  ")
+    shown = found.clusters if everything else found.clusters[:_CLUSTERS]
+    for number, cluster in enumerate(shown, 1):
+        out += ["", *_cluster(number, cluster, folder, width, everything=everything)]
+    left = found.clusters[len(shown) :]
+    if left:
+        logs = sum(len(one.rows) for one in left)
+        out += ["", f"and {len(left)} more, of {logs} log{'' if logs == 1 else 's'} (--all shows them)"]
+    if len(found.rows) > 1:
+        numbers = {one.id: f"{number}" for number, one in enumerate(found.clusters, 1)}
+        rows = found.rows if everything else found.rows[:_ROWS]
+        bad = {row for one in found.clusters for row in one.rows}
+        cells = [
+            _cells(one, numbers.get(one.cluster or "", "") if one in bad else "", folder) for one in rows
+        ]
+        out += ["", render_rows(_HEAD, cells, width)]
+        if len(rows) < len(found.rows):
+            out.append(f"and {len(found.rows) - len(rows)} more (--all shows them)")
+    for note in found.notes:
+        out += wrap(cut(note), width, rest="  ")
+    return "\n".join(out)
+
+
+def folder_of(found: Triage) -> str:
+    """Return the folder that all logs are in; empty where there is none but the current one."""
+    folders = {str(PurePath(name).parent) for row in found.rows for name in row.files}
+    if len({PurePath(one).is_absolute() for one in folders}) > 1 or len(found.rows) < 2:
+        return ""
+    common = os.path.commonpath(folders)
+    return "" if common in (".", "/") else common
+
+
+def short(name: str, folder: str) -> str:
+    """Return a name within a folder, without what a terminal would act on."""
+    return plain(name.removeprefix(f"{folder}/") if folder else name)
+
+
+def counts_of(found: Triage) -> str:
+    """Return how many logs there are, and how they ended, in words."""
+    counts = ", ".join(f"{count} {name}" for name, count in found.outcomes.items())
+    logs = sum(len(one.files) for one in found.rows)
+    joined = f" of {len(found.rows)} launches" if logs > len(found.rows) else ""
+    return f"{logs} log{'' if logs == 1 else 's'}{joined}: {counts}"
+
+
+def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everything: bool) -> Iterator[str]:
+    row = cluster.representative
+    count = len(cluster.rows)
+    cause = f" ({row.cause})" if row.cause not in (None, "none", "unknown") else ""
+    title = f"#{number}, {'once' if count == 1 else f'{count} times'}: {cut(row.headline)}{cause}"
+    yield from wrap(title, width, rest="  ", most=_ACTION)
+    if row.action:
+        yield from wrap(cut(row.action), width, first="  ", rest="  ", most=_ACTION)
+    yield from wrap(proof_text(row, folder), width, first="  ", rest="  ", most=_LINES)
+    if cluster.windows:
+        yield from wrap(cut(f"release {_some(cluster.windows, everything)}"), width, first="  ", rest="  ")
+    others = [short(one.files[0], folder) for one in cluster.rows[1:]]
+    if others:
+        yield from wrap(f"also {_some(others, everything)}", width, first="  ", rest="  ")
+
+
+def _some(names: Sequence[str], everything: bool) -> str:
+    named = names if everything else names[:_LOGS]
+    left = len(names) - len(named)
+    return ", ".join(named) + (f" and {left} more" if left else "")
+
+
+def proof_text(row: Row, folder: str = "") -> str:
+    """Return the line to look at, or the log where none stands for the verdict."""
+    if row.root is None:
+        return f"{short(row.files[0], folder)}{_nodes(row)}"
+    return f"{short(row.root.file, folder)}:{row.root.line}{_nodes(row)}: {cut(row.root.message, 300)}"
+
+
+def _nodes(row: Row) -> str:
+    """Return how many more logs hold parts of the launch."""
+    more = len(row.files) - 1
+    return f" (and {more} more log{'' if more == 1 else 's'} of this launch)" if more else ""
+
+
+def _cells(row: Row, number: str, folder: str) -> tuple[str, ...]:
+    outcome, _, took, last, log = cells_of(row, folder)
+    return number, outcome, took, last, log
+
+
+def cells_of(row: Row, folder: str = "") -> tuple[str, str, str, str, str]:
+    """Return outcome, cause, duration, newest stamp, and the log with the line of its first fault."""
+    name = short(row.files[0], folder) + (f":{row.root.line}" if row.root else "") + _nodes(row)
+    if row.outcome is None:
+        return "not read", "-", "-", "-", f"{name}: {cut(row.summary, 200)}"
+    return (
+        row.outcome.value,
+        row.cause if row.cause not in (None, "none") else "-",
+        "-" if row.duration is None else span(row.duration),
+        "-" if row.last is None else f"{row.last:%Y-%m-%d %H:%M}",
+        name,
+    )
+
+
+def render_json(found: Triage) -> str:
+    """Return the object of the contract."""
+    return json.dumps(found.as_dict(), indent=2)

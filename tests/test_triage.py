@@ -1,0 +1,347 @@
+"""Many logs at once: a row each, equal failures together; whole outputs, and what hostile text can do: nothing.
+
+After a change that is meant to show, rewrite the outputs, and read the difference before it is committed:
+
+    SGLOGPARSE_UPDATE_GOLDEN=1 pytest tests/test_triage.py; git diff tests/golden_triage
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import tarfile
+import unicodedata
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from reports import LINES, TEXT
+from sglogparse import SourceError
+from sglogparse import _triage as module
+from sglogparse._cli import main
+from sglogparse._report import Outcome
+from sglogparse._safe import masked
+from sglogparse._source import open_found
+from sglogparse._triage import Cluster, Row, Triage, batches, triage
+from sglogparse.render.markdown import MOST
+from sglogparse.render.triage import render_json, render_text
+from sglogparse.render.triage_page import render_html, render_markdown
+
+HERE = Path(__file__).parent
+FIXTURES = HERE / "fixtures"
+GOLDEN = HERE / "golden_triage"
+CRASH = (FIXTURES / "baseline_debug_nocar.log").read_text(encoding="utf-8")
+CLEAN = (FIXTURES / "baseline_clean.log").read_text(encoding="utf-8")
+STARTING = CLEAN[: CLEAN.index("\n", CLEAN.index("Load weight begin")) + 1]
+
+
+@pytest.fixture
+def nightly(tmp_path, monkeypatch):
+    """Make the artefacts of some jobs, and be in their folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def put(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    put("nightly/run1/server.log", CRASH)
+    # the same failure, two days later, with other numbers
+    put("nightly/run2/server.log", CRASH.replace("2026-02-27", "2026-03-01").replace("21.708", "21.611"))
+    put("nightly/run3/server.log", CLEAN)
+    put("nightly/run4/server.log", STARTING)
+    put("nightly/run4/core.log", bytes(range(256)) * 300)
+    put("nightly/run4/result.json", "{}")
+    for node in ("node0", "node1"):
+        put(f"nightly/run5/{node}.log", (FIXTURES / "timeline" / f"{node}.log").read_text(encoding="utf-8"))
+    put("nightly/run6/server.log", "")
+    return tmp_path
+
+
+def run(*words):
+    done = CliRunner().invoke(main, ["triage", *words], env={"COLUMNS": "80"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"), [("text", "txt"), ("json", "json"), ("markdown", "md"), ("html", "html")]
+)
+def test_the_whole_output(nightly, kind, ending):
+    code, shown, told = run("nightly", "--output-format", kind)
+    assert (code, told) == (1, "")
+    golden = GOLDEN / f"nightly.{ending}"
+    if os.environ.get("SGLOGPARSE_UPDATE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        golden.write_text(shown, encoding="utf-8")
+    assert shown == golden.read_text(encoding="utf-8")
+
+
+def test_equal_failures_are_one_cluster_and_the_newest_speaks(nightly):
+    found = triage(["nightly"])
+    first = found.clusters[0]
+    assert [row.files[0] for row in first.rows] == ["nightly/run2/server.log", "nightly/run1/server.log"]
+    assert first.representative.root.line == 49
+    assert first.representative.last == dt.datetime(2026, 3, 1, 12, 51, 25)
+    assert {row.fingerprint for row in first.rows} == {first.id}
+    assert found.outcomes == {
+        "crashed": 2,
+        "unknown": 1,
+        "starting": 1,
+        "ready": 2,
+        "not read": 1,
+    }
+
+
+def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
+    row = next(one for one in triage(["nightly"]).rows if len(one.files) > 1)
+    assert (row.files, row.kind, row.outcome) == (
+        ("nightly/run5/node0.log", "nightly/run5/node1.log"),
+        "nodes",
+        Outcome.READY,
+    )
+    assert row.ranks == ("TP0", "TP1", "TP2", "TP3")
+
+
+def test_nodes_in_different_folders_are_not(nightly):
+    (nightly / "nightly/run7").mkdir()
+    (nightly / "nightly/run5/node1.log").rename("nightly/run7/node1.log")
+    found = triage(["nightly/run5", "nightly/run7"])
+    assert sorted(row.files for row in found.rows) == [
+        ("nightly/run5/node0.log",),
+        ("nightly/run7/node1.log",),
+    ]
+
+
+def test_a_log_is_judged_as_if_it_were_alone(nightly):
+    from sglogparse._stream import read_condensed
+
+    for row in triage(["nightly/run1", "nightly/run2", "nightly/run3", "nightly/run4"]).rows:
+        if row.outcome is None:
+            continue
+        alone = read_condensed(row.files).diagnose()
+        assert (row.outcome, row.cause, row.summary, row.root, row.fix) == (
+            alone.outcome,
+            alone.cause,
+            alone.summary,
+            alone.root,
+            alone.fix,
+        )
+        assert row.fingerprint == alone.as_dict()["fingerprint"]
+
+
+def test_small_batches_say_the_same(nightly, monkeypatch):
+    whole = triage(["nightly"])
+    monkeypatch.setattr(module, "_BATCH", 15_000)
+    assert len(list(batches(open_found(["nightly"])[0]))) > 2
+    assert triage(["nightly"]) == whole
+
+
+def test_an_archive_has_the_rows_of_its_folder(nightly):
+    with tarfile.open("nightly.tar.gz", "w:gz") as archive:
+        archive.add("nightly")
+    folder, packed = triage(["nightly"]), triage(["nightly.tar.gz"])
+    assert {f"nightly.tar.gz!{row.files[0]}" for row in folder.rows} == {row.files[0] for row in packed.rows}
+    assert folder.outcomes == packed.outcomes
+    assert [one.id for one in folder.clusters] == [one.id for one in packed.clusters]
+
+
+def test_what_is_no_log_is_a_row(nightly):
+    found = triage(["nightly/run1", "nightly/none.log", "nightly/run4/core.log", "nightly/run9*"])
+    assert [(row.files[0], row.headline) for row in found.rows if row.outcome is None] == [
+        ("nightly/none.log", "no such file"),
+        ("nightly/run4/core.log", "binary data, not a log"),
+        ("nightly/run9*", "no such file"),
+    ]
+    assert found.exit_code() == 1
+
+
+def test_what_breaks_while_it_is_read_is_a_row(nightly, monkeypatch):
+    from sglogparse._source import Source
+
+    whole = Source._small
+
+    def small(source):
+        if "run2" in source.path:
+            raise SourceError(f"{source.path}: cannot be read: input/output error")
+        return whole(source)
+
+    def blocks(source, size, whole=Source.blocks):
+        if "run2" in source.path:
+            raise SourceError(f"{source.path}: cannot be read: input/output error")
+        return whole(source, size)
+
+    monkeypatch.setattr(Source, "_small", small)
+    monkeypatch.setattr(Source, "blocks", blocks)
+    rows = triage(["nightly/run1", "nightly/run2", "nightly/run3"]).rows
+    assert [(row.files[0], row.outcome and row.outcome.value) for row in rows] == [
+        ("nightly/run1/server.log", "crashed"),
+        ("nightly/run3/server.log", "ready"),
+        ("nightly/run2/server.log", None),
+    ]
+    assert rows[-1].headline == "cannot be read: input/output error"
+
+
+def test_a_log_named_twice_is_one_row(nightly):
+    found = triage(["nightly/run1", "nightly/run1/server.log"])
+    assert [row.files for row in found.rows] == [("nightly/run1/server.log",)]
+    assert found.notes == ("given twice: nightly/run1/server.log",)
+
+
+@pytest.mark.parametrize("words", [["none"], ["nightly/run4/core.log"], ["nightly/empty"]])
+def test_nothing_that_is_a_log_is_an_error(nightly, words):
+    Path("nightly/empty").mkdir()
+    code, shown, told = run(*words)
+    assert (code, shown) == (2, "")
+    assert told.startswith("sglogparse: no log to read: ")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["nightly/run1"], 1),
+        (["nightly/run1", "--exit-zero"], 0),
+        (["nightly/run3"], 0),
+        (["nightly/run3", "nightly/run4/server.log"], 3),
+        (["nightly/run3", "nightly/none.log"], 3),
+    ],
+)
+def test_the_exit_code(nightly, words, code):
+    assert run(*words)[0] == code
+
+
+def test_the_output_format_does_not_change_the_exit_code(nightly):
+    assert {run("nightly", "--output-format", kind)[0] for kind in ("text", "json", "markdown", "html")} == {
+        1
+    }
+
+
+def test_secrets_are_masked_unless_asked_for(nightly):
+    Path("nightly/run1").rename("nightly/api_key=a1b2c3")
+    for kind in ("text", "json", "markdown", "html"):
+        assert "a1b2c3" not in run("nightly", "--output-format", kind)[1]
+        assert "a1b2c3" in run("nightly", "--output-format", kind, "--show-secrets")[1]
+
+
+def test_all_shows_every_log(nightly):
+    for number in range(30):
+        folder = Path(f"many/{number}")
+        folder.mkdir(parents=True)
+        (folder / "server.log").write_text(STARTING)
+    short, whole = run("many")[1], run("many", "--all")[1]
+    assert "and 10 more (--all shows them)" in short
+    assert "many/29/server.log" not in short
+    assert [f"{number}/server.log" in whole for number in range(30)] == [True] * 30
+
+
+# ------------------------------------------------------------------ hostile text
+
+ROWS = st.builds(
+    Row,
+    files=st.lists(TEXT.filter(lambda text: "\0" not in text), min_size=1, max_size=2).map(tuple),
+    kind=st.sampled_from(["server", "nodes"]),
+    outcome=st.one_of(st.none(), st.sampled_from(Outcome)),
+    cause=st.sampled_from(["none", "unknown", "memory.kv_budget"]),
+    headline=TEXT,
+    action=TEXT,
+    fix=st.one_of(st.none(), TEXT),
+    root=st.one_of(st.none(), LINES),
+    ranks=st.just(("TP0",)),
+    duration=st.one_of(st.none(), st.floats(0, 1e6)),
+    version_window=st.one_of(st.none(), TEXT),
+    last=st.one_of(st.none(), st.datetimes()),
+    launches=st.integers(0, 3),
+    lines=st.integers(0, 9),
+    fingerprint=st.just("0123456789abcdef"),
+    cluster=st.just("0123456789abcdef"),
+    healthy=st.just(False),
+    failed=st.just(True),
+)
+
+
+@st.composite
+def triages(draw):
+    rows = tuple(draw(st.lists(ROWS, min_size=1, max_size=4)))
+    judged = tuple(row for row in rows if row.outcome)
+    clusters = (Cluster("0123456789abcdef", judged),) if judged else ()
+    return Triage(rows, clusters, tuple(draw(st.lists(TEXT, max_size=2))))
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would see."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.attributes, self.text = set(), set(), []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes.update(name for name, _ in attributes)
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+ALLOWED = {
+    *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "section", "code", "details"),
+    *("summary", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"),
+}
+
+
+@given(triages())
+def test_a_page_holds_no_markup_of_a_log(found):
+    page = render_html(found)
+    seen = Tags(page)
+    assert seen.tags <= ALLOWED
+    assert seen.attributes <= {"lang", "charset", "http-equiv", "content", "name", "class"}
+    assert not {char for char in page if unicodedata.category(char) in ("Cc", "Cf", "Cs")} - {"\n"}
+    assert page.count("<section") == len(found.clusters)
+
+
+@given(triages())
+def test_a_comment_holds_no_markup_of_a_log(found):
+    text = render_markdown(found)
+    assert len(text) <= MOST
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    inline = [child for token in tokens for child in token.children or []]
+    assert {one.type for one in inline} <= {"text", "softbreak", "html_inline"}
+    assert {one.content for one in inline if one.type == "html_inline"} <= {"<br>", "<!-- -->"}
+    assert not any(line.lstrip().startswith("::") or "##[" in line for line in text.splitlines())
+
+
+@given(triages(), st.integers(40, 100), st.booleans())
+def test_the_text_is_tame_and_fits(found, width, everything):
+    for line in render_text(found, width, everything=everything).split("\n"):
+        assert not line.lstrip().startswith("::")
+        assert "##[" not in line
+        assert not {char for char in line if unicodedata.category(char) in ("Cc", "Cf", "Cs")}
+
+
+@given(triages())
+def test_the_object_is_json_and_masking_keeps_its_shape(found):
+    whole, hidden = json.loads(render_json(found)), json.loads(render_json(masked(found)))
+    assert whole["schema"] == "sglogparse/triage/1"
+    assert whole.keys() == hidden.keys()
+    assert len(whole["rows"]) == len(found.rows)
+
+
+def test_a_long_triage_is_cut_to_the_size_of_a_comment():
+    row = Row(
+        ("x" * 200,), "server", Outcome.CRASHED, "unknown", "boom" * 50, "mend" * 50, None, None, (), None, None,
+        None, 1, 9, "0" * 16, "0" * 16, False, True,
+    )  # fmt: skip
+    clusters = tuple(Cluster(f"{number:016}", (row,) * 3) for number in range(300))
+    text = render_markdown(Triage((row,) * 900, clusters, ()))
+    assert len(text) <= MOST
+    shown = [line.startswith("| 3 | ") for line in text.split("\n")].count(True)
+    assert 10 < shown < 50
+    assert f"\n(and {300 - shown} more)\n" in text
+    assert text.endswith("</details>")
