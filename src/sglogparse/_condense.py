@@ -176,10 +176,9 @@ class Keeper:
         if sparing:
             kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
         rows = _compact(rows.filter(kept))
-        places = rows.select("file", "line")
+        places = _places(rows)
         frames = {
-            name: _compact(frame.join(places, on=["file", "line"], how="semi", maintain_order="left"))
-            for name, frame in piece.frames.items()
+            name: _compact(frame.filter(_within(frame, places))) for name, frame in piece.frames.items()
         }
         self._pieces, self._fresh = [_Piece(rows, frames)], 0
 
@@ -428,6 +427,17 @@ def _allowed(rows: pl.DataFrame, table: pl.DataFrame, key: str, at: str, turn: s
     found = own.join(table, on="key", how="left", maintain_order="left")
     first, last = pl.col("at") < pl.col("ends"), pl.col("at") + pl.col("ends") >= pl.col("total")
     return found.select(kept=(first | last | (pl.col("turn") % pl.col("step") == 0)).fill_null(False))["kept"]
+
+
+def _places(frame: pl.DataFrame) -> pl.Series:
+    """Return a number a row by which lines of several files are in order."""
+    return (frame["file"].cast(pl.UInt64) * (1 << 32)) + frame["line"]
+
+
+def _within(frame: pl.DataFrame, places: pl.Series) -> pl.Series:
+    """Tell which rows stand at one of some places, which are in order."""
+    own = _places(frame)
+    return places.gather(places.search_sorted(own).clip(0, len(places) - 1)) == own
 
 
 def _compact(frame: pl.DataFrame) -> pl.DataFrame:
