@@ -98,6 +98,26 @@ def test_equal_failures_are_one_cluster_and_the_newest_speaks(nightly):
     }
 
 
+def test_a_server_that_failed_and_was_started_again_is_told(tmp_path):
+    for name, text in (("a", CRASH + CLEAN), ("b", CRASH + CLEAN), ("c", CLEAN)):
+        (tmp_path / f"{name}.log").write_text(text)
+    found = triage([tmp_path])
+    assert found.outcomes == {"ready": 3}
+    [cluster] = found.clusters
+    assert [Path(row.files[0]).name for row in cluster.rows] == ["a.log", "b.log"]
+    assert cluster.representative.action.startswith("an earlier launch (lines 1-112) crashed")
+    assert found.exit_code() == 1
+    assert cluster.id != cluster.representative.fingerprint
+
+
+def test_logs_that_end_in_different_phases_are_not_equal(tmp_path):
+    end = CLEAN.index("\n", CLEAN.index("KV Cache is allocated")) + 1
+    for name, text in (("a", STARTING), ("b", CLEAN[:end]), ("c", STARTING)):
+        (tmp_path / f"{name}.log").write_text(text)
+    clusters = triage([tmp_path]).clusters
+    assert sorted(len(one.rows) for one in clusters) == [1, 2]
+
+
 def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
     row = next(one for one in triage(["nightly"]).rows if len(one.files) > 1)
     assert (row.files, row.kind, row.outcome) == (
@@ -140,6 +160,20 @@ def test_small_batches_say_the_same(nightly, monkeypatch):
     monkeypatch.setattr(module, "_BATCH", 15_000)
     assert len(list(batches(open_found(["nightly"])[0]))) > 2
     assert triage(["nightly"]) == whole
+
+
+def test_nodes_are_joined_however_long_their_logs_are(nightly, monkeypatch):
+    monkeypatch.setattr(module, "_BATCH", 1)
+    assert [len(one) for one in batches(open_found(["nightly"])[0])] == [1, 1, 1, 1, 2, 1]
+    assert triage(["nightly/run5"]).rows[0].kind == "nodes"
+
+
+def test_large_folders_are_parted(tmp_path, monkeypatch):
+    for number in range(20):
+        (tmp_path / f"{number}.log").write_text(STARTING)
+    monkeypatch.setattr(module, "_BATCH", 5 * len(STARTING))
+    assert [len(one) for one in batches(open_found([tmp_path])[0])] == [5, 5, 5, 5]
+    assert triage([tmp_path]).outcomes == {"starting": 20}
 
 
 def test_an_archive_has_the_rows_of_its_folder(nightly):
