@@ -221,6 +221,28 @@ def test_what_breaks_while_it_is_read_is_a_row(nightly, monkeypatch):
     assert rows[-1].headline == "cannot be read: input/output error"
 
 
+def test_what_breaks_for_a_moment_is_read_again(nightly, monkeypatch):
+    from sglogparse._source import Source
+
+    whole, broken = Source._small, []
+
+    def small(source):
+        if "run2" in source.path and not broken:
+            broken.append(source.path)
+            raise SourceError(f"{source.path}: cannot be read: input/output error")
+        return whole(source)
+
+    monkeypatch.setattr(Source, "_small", small)
+    assert triage(["nightly"]).outcomes["crashed"] == 2
+    assert broken == ["nightly/run2/server.log"]
+
+
+def test_standard_input_is_a_log_too(nightly):
+    done = CliRunner().invoke(main, ["triage", "-", "nightly/run3"], input=CRASH, env={"COLUMNS": "80"})
+    assert done.exit_code == 1
+    assert "-:49: DEBUG profile_max_num_token" in done.stdout
+
+
 def test_a_log_named_twice_is_one_row(nightly):
     found = triage(["nightly/run1", "nightly/run1/server.log"])
     assert [row.files for row in found.rows] == [("nightly/run1/server.log",)]

@@ -32,6 +32,8 @@ SCHEMA = "sglogparse/triage/1"
 _BATCH = 2 << 20
 #: As how many times its size packed text counts.
 _PACKED = 10
+#: Text that is read at a time where a log is looked at only, bytes.
+_BLOCK = 1 << 24
 #: Logs of one folder that are read together, however long they are: they may be the nodes of one launch.
 _NODES = 16
 _ENDINGS = (".gz", ".zst", ".xz", ".bz2")
@@ -277,11 +279,13 @@ def _rows(batch: list[Source]) -> list[Row]:
     good, rows = [], []
     for source in batch:
         try:
-            for _ in source.blocks(_BATCH):
+            for _ in source.blocks(_BLOCK):
                 pass
             good.append(source)
         except SourceError as error:
             rows.append(_unread(source.path, str(error).removeprefix(f"{source.path}: ")))
+    if len(good) == len(batch):  # it was not to be read for a moment
+        return [row for source in good for row in _rows([source])]
     return rows + (_rows(good) if good else [])
 
 
