@@ -8,6 +8,7 @@ After a change that is meant to show, rewrite the outputs, and read the differen
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import os
 import tarfile
@@ -237,6 +238,14 @@ def test_what_breaks_for_a_moment_is_read_again(nightly, monkeypatch):
     assert broken == ["nightly/run2/server.log"]
 
 
+def test_what_could_not_be_read_of_a_log_is_said(nightly):
+    whole = gzip.compress(CRASH.encode(), mtime=0)
+    Path("cut.log.gz").write_bytes(whole[: len(whole) // 2])
+    [row] = triage(["cut.log.gz"]).rows
+    assert row.notes[0].startswith("the gzip data is damaged or cut; read the first ")
+    assert "\n  note: the gzip data is damaged or cut; read the first " in run("cut.log.gz")[1]
+
+
 def test_standard_input_is_a_log_too(nightly):
     done = CliRunner().invoke(main, ["triage", "-", "nightly/run3"], input=CRASH, env={"COLUMNS": "80"})
     assert done.exit_code == 1
@@ -318,6 +327,7 @@ ROWS = st.builds(
     cluster=st.just("0123456789abcdef"),
     healthy=st.just(False),
     failed=st.just(True),
+    notes=st.lists(TEXT, max_size=2).map(tuple),
 )
 
 

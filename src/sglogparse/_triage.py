@@ -75,6 +75,8 @@ class Row:
     healthy: bool
     #: whether a finding is an error
     failed: bool
+    #: what had to be done to read its files, and what of them could not be read
+    notes: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -100,6 +102,7 @@ class Row:
             "fingerprint": self.fingerprint,
             "cluster": self.cluster,
             "healthy": self.healthy,
+            "notes": list(self.notes),
         }
 
 
@@ -350,6 +353,7 @@ def _row(incident: Incident) -> Row:
         cluster=_cluster_of(diagnosis),
         healthy=diagnosis.healthy,
         failed=any(one.severity is Severity.ERROR for one in diagnosis.findings),
+        notes=tuple(dict.fromkeys(note for file in diagnosis.files for note in file.notes)),
     )
 
 

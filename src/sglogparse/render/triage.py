@@ -95,6 +95,8 @@ def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everythi
     if row.action:
         yield from wrap(cut(row.action), width, first="  ", rest="  ", most=_ACTION)
     yield from wrap(proof_text(row, folder), width, first="  ", rest="  ", most=_LINES)
+    if row.notes:
+        yield from wrap(cut(f"note: {'; '.join(row.notes)}"), width, first="  ", rest="  ", most=_LINES)
     if cluster.windows:
         yield from wrap(cut(f"release {_some(cluster.windows, everything)}"), width, first="  ", rest="  ")
     others = [short(one.files[0], folder) for one in cluster.rows[1:]]

@@ -130,6 +130,8 @@ def _html_cluster(cluster: Cluster) -> str:
     if row.action:
         parts.append(f"<p>{_html(row.action)}</p>")
     parts.append(f"<p><code>{_html(proof_text(row))}</code></p>")
+    if row.notes:
+        parts.append(f"<p>note: {_html('; '.join(row.notes))}</p>")
     if cluster.windows:
         parts.append(f"<p>release {_html(', '.join(cluster.windows))}</p>")
     if count > 1:
