@@ -119,6 +119,17 @@ def test_logs_that_end_in_different_phases_are_not_equal(tmp_path):
     assert sorted(len(one.rows) for one in clusters) == [1, 2]
 
 
+def test_a_start_whose_process_is_gone_is_not_one_that_goes_on(tmp_path):
+    gone = (
+        "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear "
+        "to be {} leaked semaphore objects to clean up at shutdown\n"
+    )
+    for name, text in (("a", STARTING), ("b", STARTING + gone.format(3)), ("c", STARTING + gone.format(1))):
+        (tmp_path / f"{name}.log").write_text(text)
+    clusters = triage([tmp_path]).clusters
+    assert [[Path(row.files[0]).stem for row in one.rows] for one in clusters] == [["a"], ["b", "c"]]
+
+
 def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
     row = next(one for one in triage(["nightly"]).rows if len(one.files) > 1)
     assert (row.files, row.kind, row.outcome) == (

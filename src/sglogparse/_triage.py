@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from sglogparse._errors import SourceError
-from sglogparse._fingerprint import proof_of, verdict_fingerprint
+from sglogparse._fingerprint import proof_of, verdict_fingerprint, words_of
 from sglogparse._report import Diagnosis, Evidence, Incident, Outcome, Severity
 from sglogparse._source import open_found, stream
 from sglogparse._stream import Reader, feeding
@@ -367,8 +367,8 @@ def _cluster_of(diagnosis: Diagnosis) -> str | None:
         return None
     mark = verdict_fingerprint(chief)
     more = []
-    if proof_of(chief) is None and chief.phase:  # where the log ends is all that is known
-        more.append(chief.phase)
+    if proof_of(chief) is None:  # where the log ends, and how, is all that is known
+        more.append(words_of(chief.headline))
     if chief.outcome in (Outcome.READY, Outcome.STOPPED):  # a server that failed and was started again
         failed = [one for one in diagnosis.launches if one.outcome in (Outcome.CRASHED, Outcome.HUNG)]
         more += [verdict_fingerprint(one) for one in failed[-1:]]

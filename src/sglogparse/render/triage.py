@@ -1,7 +1,7 @@
 """The triage of many logs for a terminal, and for a program: clusters first, then a row each.
 
 57 logs: 17 crashed, 27 ready, ...
-causes: 3 memory.kv_budget, ...
+causes: memory.kv_budget (3), ...
 #1, 3 times: crashed, during ...; cause: ...      a cluster: what, what to do, its newest log, the others
 ...
  #  outcome  took  last stamp  log                a row each, newest first
@@ -83,7 +83,8 @@ def counts_of(found: Triage) -> str:
 
 def causes_of(found: Triage) -> str:
     """Return how often which cause is, in words."""
-    return "causes: " + ", ".join(f"{count} {cause}" for cause, count in found.causes.items())
+    told = (f"{cause} ({count})" if count > 1 else cause for cause, count in found.causes.items())
+    return f"causes: {', '.join(told)}"
 
 
 def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everything: bool) -> Iterator[str]:
