@@ -8,6 +8,7 @@ After a change that is meant to show, rewrite the outputs, and read the differen
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import os
 import tarfile
@@ -98,6 +99,37 @@ def test_equal_failures_are_one_cluster_and_the_newest_speaks(nightly):
     }
 
 
+def test_a_server_that_failed_and_was_started_again_is_told(tmp_path):
+    for name, text in (("a", CRASH + CLEAN), ("b", CRASH + CLEAN), ("c", CLEAN)):
+        (tmp_path / f"{name}.log").write_text(text)
+    found = triage([tmp_path])
+    assert found.outcomes == {"ready": 3}
+    [cluster] = found.clusters
+    assert [Path(row.files[0]).name for row in cluster.rows] == ["a.log", "b.log"]
+    assert cluster.representative.action.startswith("an earlier launch (lines 1-112) crashed")
+    assert found.exit_code() == 1
+    assert cluster.id != cluster.representative.fingerprint
+
+
+def test_logs_that_end_in_different_phases_are_not_equal(tmp_path):
+    end = CLEAN.index("\n", CLEAN.index("KV Cache is allocated")) + 1
+    for name, text in (("a", STARTING), ("b", CLEAN[:end]), ("c", STARTING)):
+        (tmp_path / f"{name}.log").write_text(text)
+    clusters = triage([tmp_path]).clusters
+    assert sorted(len(one.rows) for one in clusters) == [1, 2]
+
+
+def test_a_start_whose_process_is_gone_is_not_one_that_goes_on(tmp_path):
+    gone = (
+        "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear "
+        "to be {} leaked semaphore objects to clean up at shutdown\n"
+    )
+    for name, text in (("a", STARTING), ("b", STARTING + gone.format(3)), ("c", STARTING + gone.format(1))):
+        (tmp_path / f"{name}.log").write_text(text)
+    clusters = triage([tmp_path]).clusters
+    assert [[Path(row.files[0]).stem for row in one.rows] for one in clusters] == [["a"], ["b", "c"]]
+
+
 def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
     row = next(one for one in triage(["nightly"]).rows if len(one.files) > 1)
     assert (row.files, row.kind, row.outcome) == (
@@ -140,6 +172,20 @@ def test_small_batches_say_the_same(nightly, monkeypatch):
     monkeypatch.setattr(module, "_BATCH", 15_000)
     assert len(list(batches(open_found(["nightly"])[0]))) > 2
     assert triage(["nightly"]) == whole
+
+
+def test_nodes_are_joined_however_long_their_logs_are(nightly, monkeypatch):
+    monkeypatch.setattr(module, "_BATCH", 1)
+    assert [len(one) for one in batches(open_found(["nightly"])[0])] == [1, 1, 1, 1, 2, 1]
+    assert triage(["nightly/run5"]).rows[0].kind == "nodes"
+
+
+def test_large_folders_are_parted(tmp_path, monkeypatch):
+    for number in range(20):
+        (tmp_path / f"{number}.log").write_text(STARTING)
+    monkeypatch.setattr(module, "_BATCH", 5 * len(STARTING))
+    assert [len(one) for one in batches(open_found([tmp_path])[0])] == [5, 5, 5, 5]
+    assert triage([tmp_path]).outcomes == {"starting": 20}
 
 
 def test_an_archive_has_the_rows_of_its_folder(nightly):
@@ -185,6 +231,36 @@ def test_what_breaks_while_it_is_read_is_a_row(nightly, monkeypatch):
         ("nightly/run2/server.log", None),
     ]
     assert rows[-1].headline == "cannot be read: input/output error"
+
+
+def test_what_breaks_for_a_moment_is_read_again(nightly, monkeypatch):
+    from sglogparse._source import Source
+
+    whole, broken = Source._small, []
+
+    def small(source):
+        if "run2" in source.path and not broken:
+            broken.append(source.path)
+            raise SourceError(f"{source.path}: cannot be read: input/output error")
+        return whole(source)
+
+    monkeypatch.setattr(Source, "_small", small)
+    assert triage(["nightly"]).outcomes["crashed"] == 2
+    assert broken == ["nightly/run2/server.log"]
+
+
+def test_what_could_not_be_read_of_a_log_is_said(nightly):
+    whole = gzip.compress(CRASH.encode(), mtime=0)
+    Path("cut.log.gz").write_bytes(whole[: len(whole) // 2])
+    [row] = triage(["cut.log.gz"]).rows
+    assert row.notes[0].startswith("the gzip data is damaged or cut; read the first ")
+    assert "\n  note: the gzip data is damaged or cut; read the first " in run("cut.log.gz")[1]
+
+
+def test_standard_input_is_a_log_too(nightly):
+    done = CliRunner().invoke(main, ["triage", "-", "nightly/run3"], input=CRASH, env={"COLUMNS": "80"})
+    assert done.exit_code == 1
+    assert "-:49: DEBUG profile_max_num_token" in done.stdout
 
 
 def test_a_log_named_twice_is_one_row(nightly):
@@ -262,6 +338,7 @@ ROWS = st.builds(
     cluster=st.just("0123456789abcdef"),
     healthy=st.just(False),
     failed=st.just(True),
+    notes=st.lists(TEXT, max_size=2).map(tuple),
 )
 
 

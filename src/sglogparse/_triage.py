@@ -4,7 +4,7 @@
 
 An incident is one log, or the logs of one folder that hold parts of one launch (its nodes, its ranks). Logs
 are read in batches, for each call of polars costs; of an incident its row is kept, so memory does not grow
-with the number of logs. A folder that is larger than a batch is joined within batches only.
+with the number of logs. A folder of more logs than a launch has nodes is joined within batches only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from sglogparse._errors import SourceError
-from sglogparse._fingerprint import proof_of, verdict_fingerprint
+from sglogparse._fingerprint import proof_of, verdict_fingerprint, words_of
 from sglogparse._report import Diagnosis, Evidence, Incident, Outcome, Severity
 from sglogparse._source import open_found, stream
 from sglogparse._stream import Reader, feeding
@@ -28,9 +28,14 @@ if TYPE_CHECKING:
     from sglogparse._source import Source
 
 SCHEMA = "sglogparse/triage/1"
-#: Text of a batch on disk, bytes; packed text counts so many times.
-_BATCH = 16 << 20
+#: Text of a batch on disk, bytes: what is known of its launches takes far more.
+_BATCH = 2 << 20
+#: As how many times its size packed text counts.
 _PACKED = 10
+#: Text that is read at a time where a log is looked at only, bytes.
+_BLOCK = 1 << 24
+#: Logs of one folder that are read together, however long they are: they may be the nodes of one launch.
+_NODES = 16
 _ENDINGS = (".gz", ".zst", ".xz", ".bz2")
 #: Why a file is not read that nobody would take for a log, or that is read already: worth no row.
 _NO_ROW = ("not named as a log", "given twice")
@@ -70,6 +75,8 @@ class Row:
     healthy: bool
     #: whether a finding is an error
     failed: bool
+    #: what had to be done to read its files, and what of them could not be read
+    notes: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -95,6 +102,7 @@ class Row:
             "fingerprint": self.fingerprint,
             "cluster": self.cluster,
             "healthy": self.healthy,
+            "notes": list(self.notes),
         }
 
 
@@ -150,6 +158,13 @@ class Triage:
         order = [*(one.value for one in _ORDER), "not read"]
         return {name: counts[name] for name in order if counts[name]}
 
+    @property
+    def causes(self) -> dict[str, int]:
+        """Return how many incidents have which cause, the most frequent first; those without one left out."""
+        named = (one.cause for one in self.rows if one.cause not in (None, "none", "unknown"))
+        counts = Counter(cause for cause in named if cause)
+        return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
     def exit_code(self) -> int:
         """Return 0 when all are healthy, 1 when one has an error, 3 when one is undecided or not read."""
         if any(one.failed for one in self.rows):
@@ -162,6 +177,7 @@ class Triage:
             "schema": SCHEMA,
             "logs": len(self.rows),
             "outcomes": self.outcomes,
+            "causes": self.causes,
             "clusters": [one.as_dict() for one in self.clusters],
             "rows": [one.as_dict() for one in self.rows],
             "notes": list(self.notes),
@@ -228,20 +244,17 @@ def place_of(path: str) -> str:
 
 
 def batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
-    """Yield the logs in batches of a size that is read at once; small folders are not parted."""
+    """Yield the logs in batches of a size that is read at once; folders of a few logs are not parted."""
     batch: list[Source] = []
     held = 0
     for folder in _folders(sources):
-        size = sum(map(_size, folder))
-        if batch and held + size > _BATCH:
-            yield batch
-            batch, held = [], 0
-        for source in folder:
-            if batch and held + _size(source) > _BATCH:
+        for part in [folder] if len(folder) <= _NODES else [[one] for one in folder]:
+            size = sum(map(_size, part))
+            if batch and held + size > _BATCH:
                 yield batch
                 batch, held = [], 0
-            batch.append(source)
-            held += _size(source)
+            batch += part
+            held += size
     if batch:
         yield batch
 
@@ -269,11 +282,13 @@ def _rows(batch: list[Source]) -> list[Row]:
     good, rows = [], []
     for source in batch:
         try:
-            for _ in source.blocks(_BATCH):
+            for _ in source.blocks(_BLOCK):
                 pass
             good.append(source)
         except SourceError as error:
             rows.append(_unread(source.path, str(error).removeprefix(f"{source.path}: ")))
+    if len(good) == len(batch):  # it was not to be read for a moment
+        return [row for source in good for row in _rows([source])]
     return rows + (_rows(good) if good else [])
 
 
@@ -338,6 +353,7 @@ def _row(incident: Incident) -> Row:
         cluster=_cluster_of(diagnosis),
         healthy=diagnosis.healthy,
         failed=any(one.severity is Severity.ERROR for one in diagnosis.findings),
+        notes=tuple(dict.fromkeys(note for file in diagnosis.files for note in file.notes)),
     )
 
 
@@ -351,8 +367,8 @@ def _cluster_of(diagnosis: Diagnosis) -> str | None:
         return None
     mark = verdict_fingerprint(chief)
     more = []
-    if proof_of(chief) is None and chief.phase:  # where the log ends is all that is known
-        more.append(chief.phase)
+    if proof_of(chief) is None:  # where the log ends, and how, is all that is known
+        more.append(words_of(chief.headline))
     if chief.outcome in (Outcome.READY, Outcome.STOPPED):  # a server that failed and was started again
         failed = [one for one in diagnosis.launches if one.outcome in (Outcome.CRASHED, Outcome.HUNG)]
         more += [verdict_fingerprint(one) for one in failed[-1:]]

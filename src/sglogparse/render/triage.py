@@ -1,6 +1,7 @@
 """The triage of many logs for a terminal, and for a program: clusters first, then a row each.
 
 57 logs: 17 crashed, 27 ready, ...
+causes: memory.kv_budget (3), ...
 #1, 3 times: crashed, during ...; cause: ...      a cluster: what, what to do, its newest log, the others
 ...
  #  outcome  took  last stamp  log                a row each, newest first
@@ -34,6 +35,8 @@ def render_text(found: Triage, width: int, *, everything: bool = False) -> str:
     """Return the text; `everything` shows every cluster, its logs, and a row each log."""
     folder = folder_of(found)
     out = wrap(counts_of(found) + (f"; in {plain(folder)}" if folder else ""), width, rest="  ")
+    if found.causes:
+        out += wrap(causes_of(found), width, rest="  ")
     shown = found.clusters if everything else found.clusters[:_CLUSTERS]
     for number, cluster in enumerate(shown, 1):
         out += ["", *_cluster(number, cluster, folder, width, everything=everything)]
@@ -74,8 +77,14 @@ def counts_of(found: Triage) -> str:
     """Return how many logs there are, and how they ended, in words."""
     counts = ", ".join(f"{count} {name}" for name, count in found.outcomes.items())
     logs = sum(len(one.files) for one in found.rows)
-    joined = f" of {len(found.rows)} launches" if logs > len(found.rows) else ""
+    joined = f", {len(found.rows)} incidents" if logs > len(found.rows) else ""
     return f"{logs} log{'' if logs == 1 else 's'}{joined}: {counts}"
+
+
+def causes_of(found: Triage) -> str:
+    """Return how often which cause is, in words."""
+    told = (f"{cause} ({count})" if count > 1 else cause for cause, count in found.causes.items())
+    return f"causes: {', '.join(told)}"
 
 
 def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everything: bool) -> Iterator[str]:
@@ -87,6 +96,8 @@ def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everythi
     if row.action:
         yield from wrap(cut(row.action), width, first="  ", rest="  ", most=_ACTION)
     yield from wrap(proof_text(row, folder), width, first="  ", rest="  ", most=_LINES)
+    if row.notes:
+        yield from wrap(cut(f"note: {'; '.join(row.notes)}"), width, first="  ", rest="  ", most=_LINES)
     if cluster.windows:
         yield from wrap(cut(f"release {_some(cluster.windows, everything)}"), width, first="  ", rest="  ")
     others = [short(one.files[0], folder) for one in cluster.rows[1:]]

@@ -14,7 +14,7 @@ from sglogparse._safe import plain, tame
 from sglogparse._triage import Cluster, Row, Triage
 from sglogparse.render._rows import cut
 from sglogparse.render.markdown import MOST, markdown_text
-from sglogparse.render.triage import cells_of, counts_of, proof_text
+from sglogparse.render.triage import causes_of, cells_of, counts_of, proof_text
 
 #: Clusters and logs of a cluster that a comment shows.
 _CLUSTERS = 50
@@ -47,6 +47,8 @@ def _row_cells(row: Row) -> tuple[str, ...]:
 def render_markdown(found: Triage) -> str:
     """Return the comment, at most 60,000 characters; what does not fit is counted."""
     parts = [f"### sglogparse triage: {markdown_text(counts_of(found))}"]
+    if found.causes:
+        parts.append(markdown_text(causes_of(found)))
     if found.clusters:
         parts.append(_fitting(_MARKDOWN_CLUSTERS, found.clusters, _markdown_cluster, MOST // 2, _CLUSTERS))
     parts += [f"Note: {markdown_text(one)}" for one in found.notes]
@@ -100,6 +102,8 @@ def render_html(found: Triage) -> str:
     """Return a page that stands alone."""
     title = _html(counts_of(found))
     body = [f"<h1>sglogparse triage</h1>\n<p>{title}</p>"]
+    if found.causes:
+        body.append(f"<p>{_html(causes_of(found))}</p>")
     body += map(_html_cluster, found.clusters)
     body += [f"<p>{_html(one)}</p>" for one in found.notes]
     head = "".join(f"<th>{one}</th>" for one in _HEAD)
@@ -126,6 +130,8 @@ def _html_cluster(cluster: Cluster) -> str:
     if row.action:
         parts.append(f"<p>{_html(row.action)}</p>")
     parts.append(f"<p><code>{_html(proof_text(row))}</code></p>")
+    if row.notes:
+        parts.append(f"<p>note: {_html('; '.join(row.notes))}</p>")
     if cluster.windows:
         parts.append(f"<p>release {_html(', '.join(cluster.windows))}</p>")
     if count > 1:
