@@ -12,7 +12,7 @@ from sglogparse._faults import faults
 from sglogparse._launches import read_launches
 from sglogparse.causes import CAUSE_TITLES, CAUSES, Clues, Confidence, Decision, _base, decide, facts_of
 from sglogparse.causes._evidence import advice, clues_of, last_free
-from sglogparse.render import render_text
+from sglogparse.render.text import render_text
 
 SRT = "/opt/venv/lib/python3.12/site-packages/sglang/srt"
 NO_ADVICE = "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."

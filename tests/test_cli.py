@@ -42,6 +42,9 @@ COMMANDS = (
     "rules",
     "wait",
     "watch",
+    "triage",
+    "metrics",
+    "completion",
 )
 
 #: A log that says nothing about how the server fared, and no fault either.

@@ -297,7 +297,8 @@ def test_each_line_is_in_one_launch_and_each_launch_in_one_job(tmp_path_factory,
     assert held == [(source.path, line) for source in log.files for line in range(1, source.lines + 1)]
     for one in launches:
         assert [one.records.height] == [one.lines.height] == [one.last_line - one.first_line + 1]
-    for name, frame in log.frames.items():
+    for name in set(log.frames) - {"faults", "stack_frames"}:  # made of a whole log when they are asked for
+        frame = log.frames[name]
         assert frame.height == sum(one.frames[name].height for one in launches), name
     grouped = sorted(number for group in read_groups(launches) for number in group.members)
     assert grouped == list(range(len(launches)))

@@ -7,7 +7,7 @@ import pytest
 import sglogparse
 from sglogparse.causes import CAUSES
 from sglogparse.causes._base import already_set
-from sglogparse.render import render_text
+from sglogparse.render.text import render_text
 
 SRT = "/opt/venv/lib/python3.12/site-packages/sglang/srt"
 SITE = "/opt/venv/lib/python3.12/site-packages"
