@@ -190,6 +190,8 @@ class LaunchReport:
     detail: Detail | None = None
     #: the line by which somebody asked the server to stop; None when nobody did
     stop: Evidence | None = None
+    #: the line that shows that the process of a start is gone, and nothing says why; None without one
+    gone: Evidence | None = None
     #: what followed from the first fault, in the order in which it came; empty without one
     cascade: tuple[Step, ...] = ()
 
@@ -215,6 +217,7 @@ class LaunchReport:
             "summary": self.summary,
             "fault": self.detail.as_dict() if self.detail else None,
             "stop": self.stop.as_dict() if self.stop else None,
+            "gone": self.gone.as_dict() if self.gone else None,
             "cascade": [one.as_dict() for one in self.cascade],
             "vitals": list(self.vitals),
         }

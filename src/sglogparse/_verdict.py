@@ -324,8 +324,11 @@ def _judge(launch: Launch) -> LaunchReport:
     confidence, runner_up = _confidence(cause, [*fault, *findings])
     fix = (chief.fix or advice(launch, cause)) if chief else None
     headline, action = _verdict(outcome, cause, phase, chief, findings, fix, confidence)
+    gone = None
     if chief is None:
-        headline, action = _honest(launch, outcome, findings, headline, action)
+        left = first_line(_gone(launch), last_progress(launch)) if outcome is Outcome.STARTING else None
+        gone = None if left is None else launch.evidence(left)
+        headline, action = _honest(launch, outcome, findings, headline, action, gone)
     return LaunchReport(
         file=launch.path,
         first_line=launch.first_line,
@@ -349,6 +352,7 @@ def _judge(launch: Launch) -> LaunchReport:
         runner_up=runner_up,
         detail=detail,
         stop=stop,
+        gone=gone,
         cascade=_cascade(launch, root) if root and fault else (),
     )
 
@@ -472,7 +476,12 @@ _GONE = r"resource_tracker: There appear to be [0-9]+ leaked"
 
 
 def _honest(
-    launch: Launch, outcome: Outcome, findings: list[Finding], headline: str, action: str
+    launch: Launch,
+    outcome: Outcome,
+    findings: list[Finding],
+    headline: str,
+    action: str,
+    gone: Evidence | None,
 ) -> tuple[str, str]:
     """Return a verdict without a fault with what it stands on, where that is less than one would think."""
     told = next((one.message for one in findings if one.code == "E003"), "")
@@ -485,14 +494,12 @@ def _honest(
             headline = f"{headline.removesuffix(clean)}; no rule finds a fault, but {count[0]}"
         if shown and count:
             action = action or f"no ready line is in the log: that it serves is shown by line {seen}"
-    if outcome is Outcome.STARTING:
-        gone = first_line(_gone(launch), last_progress(launch))
-        if gone is not None:
-            headline = (
-                f"{headline.removesuffix(' and shows no fault')}, and its process is gone (line "
-                f"{gone}); the log does not say why"
-            )
-            action = action or "see `dmesg -T | grep -i oom`, the exit code, and whether somebody stopped it"
+    if gone is not None:
+        headline = (
+            f"{headline.removesuffix(' and shows no fault')}, and its process is gone (line "
+            f"{gone.line}); the log does not say why"
+        )
+        action = action or "see `dmesg -T | grep -i oom`, the exit code, and whether somebody stopped it"
     return headline, action
 
 

@@ -427,6 +427,9 @@ class Wait:
             return self._fate(End.READY, diagnosis.summary.removeprefix("ready: "))
         if outcome not in _ENDS:
             self._doomed = None
+            chief = diagnosis.chief
+            if chief is not None and chief.gone is not None:
+                return self._fate(End.GONE, diagnosis.summary, diagnosis, self.progress.lag(), self._notes())
             return None
         if not (sure or self._lost is not None or _is_over(log.traceback, diagnosis)):
             # what the server has gone on after did not end it

@@ -78,6 +78,7 @@ class Watch:
         self._file = 0
         #: sum and number of the speeds since `rest` was asked last, by rank
         self._since: dict[str | None, tuple[float, int]] = {}
+        self._rested = False
         #: who speaks for a data-parallel group
         self._speakers: dict[int | None, str | None] = {}
 
@@ -187,9 +188,11 @@ class Watch:
         return self.loads[rank]
 
     def rest(self) -> dict[str | None, float]:
-        """Return the mean speed of each rank since the last call, tokens/s."""
+        """Return the mean speed of each rank since the last call, tokens/s; at first the last one."""
         found = {rank: speeds / count for rank, (speeds, count) in self._since.items() if count}
-        self._since, self.batches = {}, 0
+        if not self._rested:  # what was there before says how the server did, not how it does
+            found = {rank: load.speed for rank, load in self.loads.items() if load.speed is not None}
+        self._since, self.batches, self._rested = {}, 0, True
         return found
 
     @property

@@ -43,8 +43,9 @@ def told_line(told: Told, *, show_secrets: bool = False) -> Line:
         proof = found.root or next(iter(found.evidence), None)
         place = "" if proof is None else f" (line {proof.line}{f' {proof.rank}' if proof.rank else ''})"
         fix = f"; {found.fix}" if found.fix and found.severity is not Severity.INFO else ""
+        message = found.message.removesuffix(".") if fix else found.message
         text, style = (
-            f"{found.code} {found.severity.value}{place}: {found.message}{fix}",
+            f"{found.code} {found.severity.value}{place}: {message}{fix}",
             STYLES[found.severity],
         )
     return Line(plain(text if show_secrets else mask_secrets(text)), style)
