@@ -36,7 +36,7 @@ class Tier(NamedTuple):
 TIERS = {
     "batch": Tier(256, 64_000),
     "access": Tier(500, 10_000),
-    "event": Tier(500, 20_000),
+    "event": Tier(100, 20_000),
     "text": Tier(16, 20_000),
     "block": Tier(50, 500),
 }
@@ -53,9 +53,10 @@ _DEATHS = (
 )
 #: Rows before and behind such a row, and behind a block, that are kept with it.
 BEFORE, BEHIND = 64, 44
-#: Groups of free text of one nature in one file, by how it begins: rare wordings are kept.
+#: Groups of free text of one nature, and of events of one kind, by their words: rare ones are kept.
 _WORDINGS = 256
-_HEAD = 16
+_EVENTS = 32
+_LONG = 200
 
 #: Rows that are put by before they are thinned out together.
 FRESH = 250_000
@@ -327,6 +328,13 @@ def _grouped(log: Log, rows: pl.DataFrame, segments: pl.Series) -> pl.DataFrame:
     tier = tier.scatter(free, _NAMES.index("text"))
     words, grave = _wordings(rows["message"].gather(free))
     detail = detail.scatter(free, words)
+    events = (tier == _NAMES.index("event")).arg_true()
+    detail = detail.scatter(events, (_words(rows["message"].gather(events)) % _EVENTS).cast(pl.String))
+    # what a rule looks for is never one of many
+    looked_for = _looked_for(log)
+    detail = detail.scatter(
+        looked_for["row"], detail.gather(looked_for["row"]).fill_null("") + looked_for["mark"]
+    )
     first, said = _blocks(log, height)
     parts = said["row"]
     tier = tier.scatter(parts, _NAMES.index("block"))
@@ -355,12 +363,36 @@ def _wordings(messages: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Return how texts are told apart, and which of them speak of the end of a process."""
     grave = messages.str.contains(GRAVE) | messages.str.contains(FATAL)
     fails = messages.str.contains(FAILURE) & ~messages.str.contains(HARMLESS)
-    head = messages.str.head(_HEAD).str.replace_all("[0-9]+", "0")
-    bucket = (head.hash() % _WORDINGS).cast(pl.String)
+    bucket = (_words(messages) % _WORDINGS).cast(pl.String)
     nature = pl.select(
         pl.when(grave).then(pl.lit(GRAVE_MARK)).when(fails).then(pl.lit(FAILURE_MARK)).otherwise(pl.lit(""))
     )
     return nature.to_series() + bucket, grave
+
+
+def _words(messages: pl.Series) -> pl.Series:
+    """Return a number by which texts of other words are told apart, whatever their figures are."""
+    return messages.str.head(_LONG).str.replace_all("[0-9]+", "0").hash()
+
+
+def _looked_for(log: Log) -> pl.DataFrame:
+    """Return the rows (`row`) that rules look for in texts, with a mark of what they tell."""
+    from sglogparse import _verdict  # it knows all rules
+    from sglogparse._launches import TELLING, Whole
+
+    del _verdict
+    whole = Whole(log.lines, log.records, log.frames, [0, log.lines.height])
+    parts = [pl.DataFrame(schema={"row": pl.UInt32, "mark": pl.String})]
+    for number, scan in enumerate(TELLING):
+        found = scan.derive(whole)
+        flags = [
+            pl.col(name).cast(pl.Int8).cast(pl.String)
+            for name in found.columns
+            if found[name].dtype == pl.Boolean
+        ]
+        mark = pl.concat_str([pl.lit(f" *{number}"), *flags], ignore_nulls=True)
+        parts.append(found.select(pl.col("row").cast(pl.UInt32), mark.alias("mark")))
+    return pl.concat(parts).group_by("row", maintain_order=True).agg(pl.col("mark").str.join())
 
 
 def _blocks(log: Log, height: int) -> tuple[pl.Series, pl.DataFrame]:
@@ -374,9 +406,12 @@ def _blocks(log: Log, height: int) -> tuple[pl.Series, pl.DataFrame]:
     begin = pl.Series([rows[0] for _, rows in log.blocks], dtype=pl.UInt32)
     texts = [kind for kind, _ in log.blocks]
     # the first blocks are those of the traceback frame, in its order
-    raised = log.frames["traceback"].select("exception", http=in_http(pl.col("stack")))
-    for place, (exception, http) in enumerate(raised.iter_rows()):
-        texts[place] += f" {exception}" if exception else ""
+    outermost = pl.col("stack").list.first().struct
+    raised = log.frames["traceback"].select(
+        "exception", "process_name", outermost.field("function"), http=in_http(pl.col("stack"))
+    )
+    for place, (exception, process, function, http) in enumerate(raised.iter_rows()):
+        texts[place] += f" {exception} {process} {function}" if exception else f" {process} {function}"
         texts[place] += HTTP if http and exception else ""
     owner = pl.Series(range(len(heights)), dtype=pl.UInt32).repeat_by(pl.Series(heights)).explode()
     said = pl.DataFrame(

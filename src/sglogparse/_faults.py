@@ -19,7 +19,7 @@ from sglogparse._cheap import dataclass, lazy
 from sglogparse._echoes import Role, role_of, role_of_stack
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
-from sglogparse._launches import PHASES, between, first_line, most, once, throughout
+from sglogparse._launches import PHASES, between, first_line, most, once, telling, throughout
 from sglogparse._router import router_starts, router_stops
 from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
 from sglogparse.causes import cause_of
@@ -286,7 +286,7 @@ def _named_ahead(launch: Launch) -> Iterator[Fault]:
         yield _of_line(launch, line, rank, named)
 
 
-@throughout
+@telling
 def _ahead(whole: Whole) -> pl.DataFrame:
     """Return the lines by which SGLang names an exception before it raises it, with what they say."""
     said = pl.col("message").str.extract(_AHEAD).alias("said")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from sglogparse._cheap import dataclass, lazy
-from sglogparse._launches import Launch, Whole, between, once, rank_spread, throughout
+from sglogparse._launches import Launch, Whole, between, once, rank_spread, telling, throughout
 from sglogparse._phases import seconds
 from sglogparse._serving import number, statuses
 from sglogparse._vitals import span
@@ -168,7 +168,7 @@ def collectives(launch: Launch) -> list[Collective]:
     return list(found.values())
 
 
-@throughout
+@telling
 def _watched(whole: Whole) -> pl.DataFrame:
     """Return what NCCL's watchdog says: that it caught a timeout, or how far a rank had come."""
     words = pl.col("message").str.contains_any([_CAUGHT, _ENQUEUED])

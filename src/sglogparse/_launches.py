@@ -142,6 +142,21 @@ class throughout:
         return found[begin:end] if begin < end else nothing
 
 
+#: What is looked for in texts: of a long log lines are kept that any of these find.
+TELLING: list[throughout] = []
+
+
+class telling(throughout):
+    """Makes a function that looks for texts work as `throughout` does; a long log keeps what it finds.
+
+    Columns of truth values tell its lines apart.
+    """
+
+    def __init__(self, derive: Callable[[Whole], pl.DataFrame]) -> None:
+        super().__init__(derive)
+        TELLING.append(self)
+
+
 class each(Generic[_Derived]):
     """Makes a function work once on the lines of all launches, and each launch have its own value."""
 
@@ -338,7 +353,7 @@ def _answered(whole: Whole) -> pl.DataFrame:
     return _taken.of(whole).filter(pl.col("status") == 200)
 
 
-@throughout
+@telling
 def _at_work(whole: Whole) -> pl.DataFrame:
     """Return the lines that only a server at work prints, where no event has them."""
     kind = whole.lines["kind"].cast(pl.String)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from sglogparse._launches import Launch, Whole, first_line, throughout
+from sglogparse._launches import Launch, Whole, first_line, telling
 
 #: A router's own words (Rust's tracing; older releases print the same through Python).
 _STARTS = r"(?i:starting router|router mode|initializing (?:router|workers|worker job)|router starting)"
@@ -25,7 +25,7 @@ _UNWELL = (
 _FINE = r"\bstatus_code=2[0-9][0-9]\b"
 
 
-@throughout
+@telling
 def router_lines(whole: Whole) -> pl.DataFrame:
     """Return the lines of a router: `line`, `message`, and what each tells (columns of booleans)."""
     own = whole.frames["foreign"].filter(pl.col("family") == "router")

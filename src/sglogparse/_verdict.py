@@ -19,7 +19,7 @@ from sglogparse._deployment import Group, read_groups
 from sglogparse._detail import detail_of
 from sglogparse._echoes import Role
 from sglogparse._faults import begins, faults, last_progress, stopped_at, trouble
-from sglogparse._launches import STANDS, Launch, Whole, first_line, read_launches, stamps, throughout
+from sglogparse._launches import STANDS, Launch, Whole, first_line, read_launches, stamps, telling
 from sglogparse._phases import seconds
 from sglogparse._release import version_window
 from sglogparse._report import (
@@ -503,7 +503,7 @@ def _honest(
     return headline, action
 
 
-@throughout
+@telling
 def _gone(whole: Whole) -> pl.DataFrame:
     """Return the lines that show that processes are gone."""
     said = pl.col("message").str.contains(_GONE)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from sglogparse._faults import faults, stopped_at
-from sglogparse._launches import Launch, Whole, on_ranks, rank_list, serves_again, throughout
+from sglogparse._launches import Launch, Whole, on_ranks, rank_list, serves_again, telling
 from sglogparse._report import Finding, Severity
 
 #: Event -> what it is called, the cause it names, and what to look at.
@@ -101,7 +101,7 @@ def failure_reported(launch: Launch) -> Iterator[Finding]:
         )
 
 
-@throughout
+@telling
 def _quoted(whole: Whole) -> pl.DataFrame:
     """Return the lines, taken by no event, in which a report stands."""
     foreign = whole.frames["foreign"]

@@ -46,9 +46,10 @@ def kv_transfer_failed(launch: Launch) -> Iterator[Finding]:
     requests = max(frame["room"].n_unique(), 1)  # both sides name the room, each with its own request id
     gone = not own.is_empty() and not _serves_since(launch, frame)
     reason = f": {first['detail']}" if first["detail"] else ""
+    more = "more than " if launch.dropped(pl.col("kind") == "kv_transfer_failed") else ""
     yield Finding(
         Severity.ERROR if gone else Severity.WARNING,
-        f"{requests} request{'s' if requests > 1 else ''} lost between prefill and decode"
+        f"{more}{requests} request{'s' if requests > 1 else ''} lost between prefill and decode"
         f"{on_ranks(frame['rank'])}{', and the log shows nothing served since' if gone else ''}; "
         f"{first['pd_step']} failed{reason}",
         launch.evidences([int(first["line"]), last]),

@@ -20,7 +20,7 @@ from sglogparse._launches import (
     once,
     rank_list,
     rank_spread,
-    throughout,
+    telling,
 )
 from sglogparse._nothing import Nothing
 from sglogparse._report import Finding, Severity
@@ -216,7 +216,7 @@ def _exits(launch: Launch) -> pl.DataFrame:
     )
 
 
-@throughout
+@telling
 def _told(whole: Whole) -> pl.DataFrame:
     """Return the exit codes of the diffusion server, whose logger stamps its records in a way of its own."""
     said = pl.col("message").str.extract(_EXIT_LINE).cast(pl.Int64, strict=False)

@@ -8,7 +8,7 @@ import polars as pl
 
 from sglogparse._cheap import lazy
 from sglogparse._faults import faults
-from sglogparse._launches import Launch, Whole, serves_again, throughout
+from sglogparse._launches import Launch, Whole, serves_again, telling
 from sglogparse._report import Finding, Severity
 
 #: How Mooncake's transfer engine (glog, level E), NIXL and UCX say that a transfer, or what it needs, failed.
@@ -26,7 +26,7 @@ _REASON = lazy(r"retry_cnt: [0-9]+\): *([a-z][a-z ]+)|(NIXL_ERR_[A-Z_]+)")
 _FAMILIES = ("mooncake", "nixl", "ucx", "rdma")
 
 
-@throughout
+@telling
 def _errors(whole: Whole) -> pl.DataFrame:
     own = whole.frames["foreign"].filter(pl.col("family").cast(pl.String).is_in(_FAMILIES))
     own = own.select("line", "message").with_columns(whole.rows_of(own))

@@ -10,7 +10,7 @@ import polars as pl
 from sglogparse._cheap import lazy
 from sglogparse._condense import FAILURE_MARK, GRAVE_MARK
 from sglogparse._faults import faults, last_progress, last_served, trouble
-from sglogparse._launches import Launch, Whole, first_line, throughout
+from sglogparse._launches import Launch, Whole, first_line, telling
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Clues, Decision, decide
 from sglogparse.causes._evidence import advice
@@ -95,7 +95,7 @@ def _proxied(launch: Launch) -> list[int]:
     return [] if launch.serves is not None else _refused(launch)["line"].to_list()
 
 
-@throughout
+@telling
 def _refused(whole: Whole) -> pl.DataFrame:
     refused = pl.col("message").str.contains(
         r"\"(?:GET|POST) https?://[^ \"]+ HTTP/[0-9.]+\" [45][0-9][0-9]\b"

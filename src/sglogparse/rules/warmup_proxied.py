@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, Whole, first_line, throughout
+from sglogparse._launches import Launch, Whole, first_line, telling
 from sglogparse._report import Finding, Severity
 
 #: A request to a proxy has the whole address in it; urllib3 prints `proxy "GET http://server/path" 403`.
@@ -56,7 +56,7 @@ def warmup_proxied(launch: Launch) -> Iterator[Finding]:
     )
 
 
-@throughout
+@telling
 def _asked(whole: Whole) -> pl.DataFrame:
     """Return what a proxy answered: its line, its address, that of the request, and the status."""
     asked = whole.records["message"].str.contains_any(['"GET http', '"POST http']).arg_true()
