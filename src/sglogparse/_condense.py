@@ -331,7 +331,7 @@ def _grouped(log: Log, rows: pl.DataFrame, segments: pl.Series) -> pl.DataFrame:
     events = (tier == _NAMES.index("event")).arg_true()
     detail = detail.scatter(events, (_words(rows["message"].gather(events)) % _EVENTS).cast(pl.String))
     # what a rule looks for is never one of many
-    looked_for = _looked_for(log)
+    looked_for = _looked_for(log, free)
     detail = detail.scatter(
         looked_for["row"], detail.gather(looked_for["row"]).fill_null("") + looked_for["mark"]
     )
@@ -375,13 +375,13 @@ def _words(messages: pl.Series) -> pl.Series:
     return messages.str.head(_LONG).str.replace_all("[0-9]+", "0").hash()
 
 
-def _looked_for(log: Log) -> pl.DataFrame:
-    """Return the rows (`row`) that rules look for in texts, with a mark of what they tell."""
+def _looked_for(log: Log, free: pl.Series) -> pl.DataFrame:
+    """Return the rows (`row`), of those of free text, that rules look for, with a mark of what they tell."""
     from sglogparse import _verdict  # it knows all rules
     from sglogparse._launches import TELLING, Whole
 
     del _verdict
-    whole = Whole(log.lines, log.records, log.frames, [0, log.lines.height])
+    whole = Whole(log.lines[free], log.records[free], log.frames, [0, len(free)])
     parts = [pl.DataFrame(schema={"row": pl.UInt32, "mark": pl.String})]
     for number, scan in enumerate(TELLING):
         found = scan.derive(whole)
@@ -392,7 +392,8 @@ def _looked_for(log: Log) -> pl.DataFrame:
         ]
         mark = pl.concat_str([pl.lit(f" *{number}"), *flags], ignore_nulls=True)
         parts.append(found.select(pl.col("row").cast(pl.UInt32), mark.alias("mark")))
-    return pl.concat(parts).group_by("row", maintain_order=True).agg(pl.col("mark").str.join())
+    found = pl.concat(parts).group_by("row", maintain_order=True).agg(pl.col("mark").str.join())
+    return found.with_columns(free.gather(found["row"]).alias("row"))
 
 
 def _blocks(log: Log, height: int) -> tuple[pl.Series, pl.DataFrame]:
