@@ -16,14 +16,9 @@ import runners
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
 #: What a job runs. It stands in the README, with the real command in the place of the server.
-SNIPPET = """
-python -m sglang.launch_server --model-path "$MODEL" > server.log 2>&1 &
-sglogparse wait server.log --pid $! --timeout 900 --quiet || {
-  sglogparse diagnose server.log --output-format github || true
-  sglogparse triage . --output-format markdown --exit-zero >> "$GITHUB_STEP_SUMMARY"
-  exit 1
-}
-"""
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+#: The step of a pipeline that the README shows.
+SNIPPET = "\n" + re.search(r"## In a pipeline\n\n```bash\n(.*?)```", README, re.DOTALL)[1]
 #: A server that prints a log as a server does, some lines at a time, and ends as it did, or lives on.
 SERVER = """
 import sys, time
