@@ -9,6 +9,7 @@ import pty
 import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -111,6 +112,49 @@ def test_silence_is_not_health(run, tmp_path, text, output_format):
         result = run("diagnose", log, "--output-format", output_format, "--fail-on", fail_on)
         assert (result.exit_code, result.stderr) == (3, "")
         assert "undecided" in result.stdout
+
+
+def test_a_log_of_a_folder_that_cannot_be_read_leaves_health_undecided(run, tmp_path):
+    good = (FIXTURES / "baseline_clean.log").read_bytes()
+    packed = gzip.compress(good)
+    lost = {
+        "inner.tar.gz": (b"", "an archive within the archive"),
+        "bad.log.gz": (packed[:12], "damaged gzip data"),
+    }
+    for name, (raw, _) in lost.items():
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / "server.log").write_bytes(good)
+        (folder / "notes.bin").write_bytes(b"no log")
+        assert run("diagnose", folder).exit_code == 0
+        if raw:
+            (folder / name).write_bytes(raw)
+    (tmp_path / "inner" / "again.log").write_bytes(good)
+    with tarfile.open(tmp_path / "inner.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "inner" / "server.log", "server.log")
+    with tarfile.open(tmp_path / "outer.tar", "w") as archive:
+        archive.add(tmp_path / "inner" / "server.log", "server.log")
+        archive.add(tmp_path / "inner.tar.gz", "inner.tar.gz")
+    for logs, name in ((tmp_path / "bad", "bad.log.gz"), (tmp_path / "outer.tar", "inner.tar.gz")):
+        result = run("diagnose", logs, "--output-format", "json")
+        report = json.loads(result.stdout)
+        assert (result.exit_code, report["outcome"], report["cause"]) == (3, "ready", "unknown")
+        [limit] = [one for one in report["limits"] if "could not read" in one]
+        assert limit.startswith(f"{logs}: could not read ")
+        assert limit.endswith(f"{name} ({lost[name][1]})")
+        assert "as far as the logs could be read" in report["summary"]
+
+
+def test_damaged_data_within_a_log_leave_health_undecided(run, tmp_path):
+    log = tmp_path / "server.log.gz"
+    log.write_bytes(gzip.compress((FIXTURES / "baseline_clean.log").read_bytes())[:-8])
+    result = run("diagnose", log, "--output-format", "json")
+    assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (3, "ready")
+    crash = gzip.compress((FIXTURES / "baseline_debug_nocar.log").read_bytes())[:-8]
+    log.write_bytes(crash)
+    assert run("diagnose", log).exit_code == 1
+    words = ["diagnose", log, "--baseline", "known.json"]
+    assert run(*words, "--write-baseline").exit_code == 3
 
 
 def test_exit_zero_is_for_findings_and_not_for_failures(run, tmp_path):

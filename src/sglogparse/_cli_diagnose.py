@@ -59,7 +59,8 @@ def diagnose(
                   or known: no such finding, and the baseline holds the verdict itself
                 1 findings at or above --fail-on
                 2 the log could not be read, a file could not be written, or the call was wrong
-                3 undecided: no such finding, but the log does not show health either
+                3 undecided: no such finding, but the log does not show health either,
+                  or a log of a folder or an archive could not be read
 
     The outcome stays what it is, whatever is not selected: a crash whose rules are all ignored is 3. The
     settings can also stand in a file, [tool.sglogparse] of pyproject.toml or sglogparse.toml, or in variables
