@@ -114,6 +114,18 @@ def test_silence_is_not_health(run, tmp_path, text, output_format):
         assert "undecided" in result.stdout
 
 
+def test_no_summary_is_added_to_a_log_that_is_read(run, tmp_path, monkeypatch):
+    log = tmp_path / "server.log"
+    log.write_text("a line\n")
+    (tmp_path / "link").symlink_to(log)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "link"))
+    result = run("diagnose", log, "--output-format", "github")
+    assert refused(result)
+    assert "is read by this call, so no summary is added to it" in result.stderr
+    assert log.read_text() == "a line\n"
+    assert run("diagnose", log, "--output-format", "json").exit_code == 3
+
+
 def test_a_log_of_a_folder_that_cannot_be_read_leaves_health_undecided(run, tmp_path):
     good = (FIXTURES / "baseline_clean.log").read_bytes()
     packed = gzip.compress(good)
