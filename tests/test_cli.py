@@ -713,6 +713,48 @@ def test_a_rule_is_explained(run, rule):
         assert run("explain", name).stdout == result.stdout
 
 
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [
+        ("M01", "M001 or M010 or M011 or M012"),
+        ("p1", "P001"),
+        ("memory.kv", "memory.kv_budget"),
+        ("memory.kv_budgte", "memory.kv_budget"),
+        ("negative-kv", "negative-kv-budget"),
+    ],
+)
+def test_what_can_be_meant_is_suggested(run, code, meant):
+    result = run("explain", code)
+    assert refused(result)
+    assert f"is called {code!r}; did you mean {meant}? rules: M001, " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["frames", "--describe", "decode_bach"], ["export", CLEAN, "--frame", "decode_bach", "-o", "out"]],
+)
+def test_an_unknown_frame_is_said_with_the_nearest_name(run, words):
+    result = run(*words)
+    assert refused(result)
+    assert "no frame is called 'decode_bach'; did you mean decode_batch?" in result.stderr
+    result = run("frames", "--describe", "zzz")
+    assert "no frame is called 'zzz'; frames: " in result.stderr
+
+
+def test_a_query_is_not_written_in_an_unknown_format_nor_over_its_log(run, tmp_path):
+    sql = "select count(*) as n from lines"
+    result = run("query", CLEAN, sql, "-o", "q.xyz")
+    assert refused(result)
+    assert "q.xyz: the ending must be one of .csv, .json, .ndjson, .parquet" in result.stderr
+    assert not (tmp_path / "q.xyz").exists()
+    assert run("query", CLEAN, sql, "-o", "q.xyz", "--output-format", "csv").exit_code == 0
+    assert (tmp_path / "q.xyz").read_text() == "n\n110\n"
+    assert refused(run("query", "q.xyz", sql, "-o", "q.xyz", "--output-format", "csv"))
+    assert (tmp_path / "q.xyz").read_text() == "n\n110\n"
+    assert run("query", CLEAN, sql, "-o", "plain").exit_code == 0
+    assert (tmp_path / "plain").read_text() == "n\n110\n"
+
+
 def test_an_unknown_rule_is_said_on_one_line(run):
     result = run("explain", "X999")
     assert refused(result)
