@@ -1007,6 +1007,13 @@ def test_the_files_are_a_table(run):
     assert found.stdout == "file,lines,replaced_bytes\n0,110,0\n"
 
 
+def test_the_query_of_the_readme_gives_the_paths_of_files(run):
+    readme = (FIXTURES.parent.parent / "README.md").read_text(encoding="utf-8")
+    [sql] = [part for part in readme.split("`") if " join files on " in part]
+    result = run("query", CLEAN, CRASHED, sql, "--output-format", "json")
+    assert {(one["path"], one["line"] > 0) for one in json.loads(result.stdout)} == {(str(CRASHED), True)}
+
+
 def test_an_unknown_table_is_said_with_the_nearest_name(run):
     said = run("query", str(CLEAN), "select * from decode_batches")
     assert said.exit_code == 2
