@@ -241,6 +241,12 @@ def test_the_file_is_read_as_it_was_written(tmp_path):
         ("[]", "is no baseline of schema"),
         ('{"schema": "x"}', "is no baseline of schema"),
         (f'{{"schema": "{SCHEMA}", "findings": 3}}', "'findings' is no list"),
+        (
+            f'{{"schema": "{SCHEMA}", "fingerprints": 5}}',
+            "it has no 'fingerprints', but 'verdicts', 'findings'",
+        ),
+        (f'{{"schema": "{SCHEMA}", "findings": null}}', "'findings' is no list"),
+        (f'{{"schema": "{SCHEMA}", "findings": [{{"fingerprint": 5}}]}}', "has no fingerprint"),
         (f'{{"schema": "{SCHEMA}", "findings": [3]}}', "an entry of 'findings' has no fingerprint"),
         (f'{{"schema": "{SCHEMA}", "verdicts": [{{}}]}}', "an entry of 'verdicts' has no fingerprint"),
     ],

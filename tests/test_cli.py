@@ -9,6 +9,7 @@ import pty
 import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -111,6 +112,61 @@ def test_silence_is_not_health(run, tmp_path, text, output_format):
         result = run("diagnose", log, "--output-format", output_format, "--fail-on", fail_on)
         assert (result.exit_code, result.stderr) == (3, "")
         assert "undecided" in result.stdout
+
+
+def test_no_summary_is_added_to_a_log_that_is_read(run, tmp_path, monkeypatch):
+    log = tmp_path / "server.log"
+    log.write_text("a line\n")
+    (tmp_path / "link").symlink_to(log)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "link"))
+    result = run("diagnose", log, "--output-format", "github")
+    assert refused(result)
+    assert "is read by this call, so no summary is added to it" in result.stderr
+    assert log.read_text() == "a line\n"
+    assert run("diagnose", log, "--output-format", "json").exit_code == 3
+
+
+def test_a_log_of_a_folder_that_cannot_be_read_leaves_health_undecided(run, tmp_path):
+    good = (FIXTURES / "baseline_clean.log").read_bytes()
+    packed = gzip.compress(good)
+    lost = {
+        "inner.tar.gz": (b"", "an archive within the archive"),
+        "bad.log.gz": (packed[:12], "damaged gzip data"),
+    }
+    for name, (raw, _) in lost.items():
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / "server.log").write_bytes(good)
+        (folder / "notes.bin").write_bytes(b"no log")
+        assert run("diagnose", folder).exit_code == 0
+        if raw:
+            (folder / name).write_bytes(raw)
+    (tmp_path / "inner" / "again.log").write_bytes(good)
+    with tarfile.open(tmp_path / "inner.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "inner" / "server.log", "server.log")
+    with tarfile.open(tmp_path / "outer.tar", "w") as archive:
+        archive.add(tmp_path / "inner" / "server.log", "server.log")
+        archive.add(tmp_path / "inner.tar.gz", "inner.tar.gz")
+    for logs, name in ((tmp_path / "bad", "bad.log.gz"), (tmp_path / "outer.tar", "inner.tar.gz")):
+        result = run("diagnose", logs, "--output-format", "json")
+        report = json.loads(result.stdout)
+        assert (result.exit_code, report["outcome"], report["cause"]) == (3, "ready", "unknown")
+        [limit] = [one for one in report["limits"] if "could not read" in one]
+        assert limit.startswith(f"{logs}: could not read ")
+        assert limit.endswith(f"{name} ({lost[name][1]})")
+        assert "as far as the logs could be read" in report["summary"]
+
+
+def test_damaged_data_within_a_log_leave_health_undecided(run, tmp_path):
+    log = tmp_path / "server.log.gz"
+    log.write_bytes(gzip.compress((FIXTURES / "baseline_clean.log").read_bytes())[:-8])
+    result = run("diagnose", log, "--output-format", "json")
+    assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (3, "ready")
+    crash = gzip.compress((FIXTURES / "baseline_debug_nocar.log").read_bytes())[:-8]
+    log.write_bytes(crash)
+    assert run("diagnose", log).exit_code == 1
+    words = ["diagnose", log, "--baseline", "known.json"]
+    assert run(*words, "--write-baseline").exit_code == 3
 
 
 def test_exit_zero_is_for_findings_and_not_for_failures(run, tmp_path):
@@ -657,6 +713,48 @@ def test_a_rule_is_explained(run, rule):
         assert run("explain", name).stdout == result.stdout
 
 
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [
+        ("M01", "M001 or M010 or M011 or M012"),
+        ("p1", "P001"),
+        ("memory.kv", "memory.kv_budget"),
+        ("memory.kv_budgte", "memory.kv_budget"),
+        ("negative-kv", "negative-kv-budget"),
+    ],
+)
+def test_what_can_be_meant_is_suggested(run, code, meant):
+    result = run("explain", code)
+    assert refused(result)
+    assert f"is called {code!r}; did you mean {meant}? rules: M001, " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["frames", "--describe", "decode_bach"], ["export", CLEAN, "--frame", "decode_bach", "-o", "out"]],
+)
+def test_an_unknown_frame_is_said_with_the_nearest_name(run, words):
+    result = run(*words)
+    assert refused(result)
+    assert "no frame is called 'decode_bach'; did you mean decode_batch?" in result.stderr
+    result = run("frames", "--describe", "zzz")
+    assert "no frame is called 'zzz'; frames: " in result.stderr
+
+
+def test_a_query_is_not_written_in_an_unknown_format_nor_over_its_log(run, tmp_path):
+    sql = "select count(*) as n from lines"
+    result = run("query", CLEAN, sql, "-o", "q.xyz")
+    assert refused(result)
+    assert "q.xyz: the ending must be one of .csv, .json, .ndjson, .parquet" in result.stderr
+    assert not (tmp_path / "q.xyz").exists()
+    assert run("query", CLEAN, sql, "-o", "q.xyz", "--output-format", "csv").exit_code == 0
+    assert (tmp_path / "q.xyz").read_text() == "n\n110\n"
+    assert refused(run("query", "q.xyz", sql, "-o", "q.xyz", "--output-format", "csv"))
+    assert (tmp_path / "q.xyz").read_text() == "n\n110\n"
+    assert run("query", CLEAN, sql, "-o", "plain").exit_code == 0
+    assert (tmp_path / "plain").read_text() == "n\n110\n"
+
+
 def test_an_unknown_rule_is_said_on_one_line(run):
     result = run("explain", "X999")
     assert refused(result)
@@ -907,6 +1005,13 @@ def test_a_duration_is_iso_8601_in_csv(run):
 def test_the_files_are_a_table(run):
     found = run("query", str(CLEAN), "select file, lines, replaced_bytes from files")
     assert found.stdout == "file,lines,replaced_bytes\n0,110,0\n"
+
+
+def test_the_query_of_the_readme_gives_the_paths_of_files(run):
+    readme = (FIXTURES.parent.parent / "README.md").read_text(encoding="utf-8")
+    [sql] = [part for part in readme.split("`") if " join files on " in part]
+    result = run("query", CLEAN, CRASHED, sql, "--output-format", "json")
+    assert {(one["path"], one["line"] > 0) for one in json.loads(result.stdout)} == {(str(CRASHED), True)}
 
 
 def test_an_unknown_table_is_said_with_the_nearest_name(run):

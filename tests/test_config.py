@@ -141,6 +141,8 @@ def test_the_command_line_comes_before_the_environment_and_this_before_the_file(
             "zzz = 1",
             "no setting is called 'zzz'; there are select, extend-select, ignore, fail-on, exit-zero, ",
         ),
+        ("[tool.sglogparse]\nignore = []", "the settings stand at the top of this file, without [tool.sgl"),
+        ("[tool]", "no setting is called 'tool'"),
         ("show-secrets = true", "show-secrets can be given on the command line only"),
         ('fail-on = "errors"', "fail-on: 'errors' is not one of error, warning, info, never"),
         ("fail-on = 3", "fail-on: 3 is not one of"),

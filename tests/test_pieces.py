@@ -300,6 +300,28 @@ def test_names_of_logs_are_no_shell(service):
     assert left["summary"].count(": 112 lines") == len(names)
 
 
+def test_the_action_leaves_no_report_of_an_earlier_step(service):
+    old = service.work / "sglogparse.sarif"
+    (service.work / "server.log").write_text(CRASH.read_text())
+    service("diagnose", logs="server.log")
+    assert old.exists()
+    done, left = service("diagnose", logs="none.log")
+    assert (done.returncode, left["output"].split("\n")[-2]) == (2, "exit-code=2")
+    assert not old.exists()
+    # what is no report is not removed: a log that is named by mistake
+    done, left = service("diagnose", logs="server.log", sarif="server.log")
+    assert (done.returncode, left["output"].split("\n")[-2]) == (2, "exit-code=2")
+    assert (service.work / "server.log").read_text() == CRASH.read_text()
+
+
+@pytest.mark.parametrize(("word", "code"), [("True", 0), ("TRUE", 0), ("False", 1), ("", 1), ("yes", 2)])
+def test_the_action_knows_true_however_it_is_written(service, word, code):
+    (service.work / "server.log").write_text(CRASH.read_text())
+    done, _ = service("diagnose", logs="server.log", exit_zero=word)
+    assert done.returncode == code
+    assert done.stderr == ("exit-zero: neither true nor false\n" if code == 2 else "")
+
+
 def test_without_a_log_the_action_says_so(service):
     done, left = service("diagnose", logs="\n")
     assert (done.returncode, left["output"]) == (2, "exit-code=2\n")

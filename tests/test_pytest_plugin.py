@@ -58,6 +58,28 @@ def test_a_test_that_fails_has_the_verdict_in_its_report(session, tmp_path, word
     assert not list(cases["test_passes"].iter("property"))
 
 
+def test_a_pipe_is_not_read(session):
+    code, shown = session(
+        f"""
+import os
+
+def test_fails(sglang_log, tmp_path):
+    os.mkfifo(tmp_path / "server.log")
+    sglang_log()
+    raise RuntimeError
+
+def test_fails_with_another(sglang_log, tmp_path):
+    os.mkfifo(tmp_path / "server.log")
+    sglang_log()
+    sglang_log({str(CRASH)!r})
+    raise RuntimeError
+"""
+    )
+    assert code == 1
+    assert shown.count("/server.log: no regular file") == 2
+    assert shown.count(VERDICT) == 1
+
+
 def test_without_a_name_it_is_a_log_in_the_folder_of_the_test(session):
     code, shown = session(
         f"""

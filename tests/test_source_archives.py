@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -401,6 +402,23 @@ def test_a_folder_is_read_in_the_order_of_its_names(write, tmp_path):
         " job/pipe.log (no regular file); job/a_latest.log (is job/node2/server.log, given twice);"
         " job/lost.log (no such file)",
     )
+
+
+def test_a_folder_within_that_cannot_be_looked_into_is_said(write, tmp_path, monkeypatch):
+    write("logs/a.log", b"1\n")
+    write("logs/node1/b.log", b"2\n")
+    look = os.scandir
+
+    def locked(path):
+        if str(path).endswith("node1"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    [file], _ = read_sources([tmp_path / "logs"])
+    remark = f"{tmp_path / 'logs' / 'node1'}: no permission to read it"
+    assert file.notes == (remark,)
+    assert file.unread == (f"{tmp_path / 'logs'}: {remark}",)
 
 
 def test_a_folder_without_a_name_of_a_log_gives_all_text(write, tmp_path):

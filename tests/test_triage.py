@@ -13,6 +13,7 @@ import json
 import os
 import tarfile
 import unicodedata
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from sglogparse._cli import main
 from sglogparse._report import Outcome
 from sglogparse._safe import masked
 from sglogparse._source import open_found
-from sglogparse._triage import Cluster, Row, Triage, batches, triage
+from sglogparse._triage import Cluster, Row, Triage, _cluster_of, _incidents, batches, triage
 from sglogparse.render.markdown import MOST
 from sglogparse.render.triage import render_json, render_text
 from sglogparse.render.triage_page import render_html, render_markdown
@@ -128,6 +129,34 @@ def test_a_start_whose_process_is_gone_is_not_one_that_goes_on(tmp_path):
         (tmp_path / f"{name}.log").write_text(text)
     clusters = triage([tmp_path]).clusters
     assert [[Path(row.files[0]).stem for row in one.rows] for one in clusters] == [["a"], ["b", "c"]]
+
+    [_, gone] = clusters
+    assert gone.headline.endswith("and its process is gone; the log does not say why")
+    assert gone.as_dict()["summary"].startswith(f"{gone.headline}; ")
+    assert "its process is gone (line " in gone.representative.headline
+    for form in ("text", "json", "markdown", "html"):
+        shown = run(str(tmp_path), "--output-format", form)[1]
+        assert shown.count("gone (line ") == (2 if form == "json" else 0)
+
+
+def test_a_process_that_is_gone_makes_a_failure_another_one(nightly):
+    [incident, *_] = _incidents([one for one in open_found(["nightly"])[0] if "run1" in one.path])
+    chief = incident.diagnosis.chief
+    gone = replace(incident.diagnosis, chief=replace(chief, gone=chief.root))
+    assert _cluster_of(gone) != _cluster_of(incident.diagnosis)
+
+
+def test_no_name_is_broken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["of a model with blanks.log", f"{'long-' * 20}name.log", "b.log", f"{'x y' * 30}.log"]
+    Path("jobs").mkdir()
+    for name in names:
+        Path("jobs", name).write_text(STARTING)
+    Path("jobs", f"{'bad-' * 12}.log").write_bytes(bytes(range(256)) * 300)
+    shown = run("jobs", "--all")[1].partition("last stamp")[2]
+    for name in names:
+        assert sum(name in line for line in shown.split("\n")) == 1
+    assert f"{'bad-' * 12}.log:\n  binary data, not a log\n" in shown
 
 
 def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):

@@ -61,6 +61,8 @@ class Found:
     #: what is not read, with the reason
     skipped: list[tuple[str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    #: whether they were named one by one, so that nothing else was asked for
+    chosen: bool = False
 
 
 def is_archive(head: bytes) -> bool:

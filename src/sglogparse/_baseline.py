@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sglogparse._report import Diagnosis
 
 SCHEMA = "sglogparse/baseline/1"
+_KEYS = ("schema", "verdicts", "findings")
 #: How much of a line an entry quotes.
 _MOST = 200
 
@@ -52,6 +53,11 @@ def read_baseline(path: Path) -> Baseline:
         raise ConfigError(f"{path}: is no baseline: it is not JSON") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ConfigError(f"{path}: is no baseline of schema {SCHEMA}")
+    unknown = next((key for key in data if key not in _KEYS), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"{path}: is no baseline: it has no {unknown!r}, but {', '.join(map(repr, _KEYS[1:]))}"
+        )
     return Baseline(_fingerprints(data, "findings", path), _fingerprints(data, "verdicts", path))
 
 
@@ -59,11 +65,7 @@ def _fingerprints(data: dict[str, Any], key: str, path: Path) -> frozenset[str]:
     entries = data.get(key, [])
     if not isinstance(entries, list):
         raise ConfigError(f"{path}: is no baseline: {key!r} is no list")
-    marks = (
-        [one.get("fingerprint") if isinstance(one, dict) else None for one in entries]
-        if isinstance(entries, list)
-        else [None]
-    )
+    marks = [one.get("fingerprint") if isinstance(one, dict) else None for one in entries]
     if not all(isinstance(mark, str) for mark in marks):
         raise ConfigError(f"{path}: is no baseline: an entry of {key!r} has no fingerprint")
     return frozenset(mark for mark in marks if isinstance(mark, str))

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 #: Objects after which Python looks for those that nobody needs any more.
 _OFTEN = 100_000
 #: Which formats an export can write, by the ending of the file.
+#: Names that a message suggests.
+_MEANT = 4
 _ENDINGS = (".parquet", ".csv", ".ndjson")
 
 
@@ -239,12 +241,20 @@ def _columns_of(frame: str) -> list[dict[str, Any]]:
 
     schemas = frame_schemas()
     if frame not in schemas:
-        raise click.BadParameter(f"no frame is called {frame!r}; frames: {', '.join(schemas)}")
+        raise _no_frame(frame, list(schemas))
     meanings = column_docs(frame)
     return [
         {"column": name, "type": str(kind), "meaning": meanings[name]}
         for name, kind in schemas[frame].items()
     ]
+
+
+def _no_frame(name: str, known: list[str]) -> click.BadParameter:
+    import difflib
+
+    near = difflib.get_close_matches(name.lower(), known, 1)
+    meant = f"; did you mean {near[0]}?" if near else f"; frames: {', '.join(known)}"
+    return click.BadParameter(f"no frame is called {name!r}{meant}")
 
 
 def _frames_of(logs: tuple[str, ...], folder: Path | None) -> list[dict[str, Any]]:
@@ -408,7 +418,7 @@ def export(
     known = [*scan_schemas(), "files"]
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise click.BadParameter(f"no frame is called {unknown[0]!r}; frames: {', '.join(known)}")
+        raise _no_frame(unknown[0], known)
     places = {name: output if one_file else output / f"{name}.{kind}" for name in names or known}
     rows = exported(
         _pieces(logs, list(places), _cache_in(folder)),
@@ -488,6 +498,8 @@ def query(
 
     Every frame is a table, and so are `lines`, `unparsed` and `files`; see `sglogparse frames`.
     """
+    from pathlib import Path
+
     from sglogparse._query import FORMATS, encoded, run_query
 
     if len(arguments) < 2:
@@ -495,10 +507,17 @@ def query(
     terminal = output is None and sys.stdout.isatty()
     if kind is None:
         ending = output.suffix[1:] if output is not None else ""
+        if ending and ending not in FORMATS:
+            endings = ", ".join(f".{one}" for one in FORMATS)
+            raise click.BadParameter(
+                f"{output}: the ending must be one of {endings}, unless --output-format names the format"
+            )
         kind = ending if ending in FORMATS else "table" if terminal else "csv"
     if kind == "parquet" and terminal:
         raise click.UsageError("parquet is not for a terminal: name a file with --output")
     *logs, sql = arguments
+    if output is not None and any(log != "-" and output.absolute() == Path(log).absolute() for log in logs):
+        raise click.BadParameter(f"{output}: is one of the logs that are read")
     table = run_query(logs, sql, show_secrets=show_secrets, cache=_cache_in(folder))
     data = f"{_table(table)}\n".encode() if kind == "table" else encoded(table, kind)
     if output is not None:
@@ -550,14 +569,24 @@ def explain(code: str) -> None:
     wanted = wanted.replace("_", "-")
     rule = next((one for one in RULES if wanted in (one.code.lower(), one.name)), None)
     if rule is None:
-        import difflib
-
-        names = [*(one.name for one in RULES), *CAUSE_TITLES]
-        near = difflib.get_close_matches(code.lower(), names, 1)
-        meant = f"; did you mean {near[0]}?" if near else ";"
+        near = _near(
+            code.lower(), [*(one.code for one in RULES), *(one.name for one in RULES), *CAUSE_TITLES]
+        )
+        meant = f"; did you mean {' or '.join(near)}?" if near else ";"
         listed = ", ".join(one.code for one in RULES)
         raise click.BadParameter(f"no rule and no cause is called {code!r}{meant} rules: {listed}")
     _print(f"{rule.code} {rule.name} (since {rule.since})\n\n{_filled(rule.doc, min(_width(), 100))}")
+
+
+def _near(wanted: str, names: list[str]) -> list[str]:
+    """Return the names that can be meant: a code with its noughts, what begins so, or else what is alike."""
+    import difflib
+
+    number = re.fullmatch(r"([a-z])0*([0-9]{1,3})", wanted)
+    code = f"{number[1].upper()}{number[2]:0>3}" if number else None
+    found = [one for one in names if one == code]
+    found += [one for one in names if wanted and one.lower().startswith(wanted) and one != code]
+    return found[:_MEANT] or difflib.get_close_matches(wanted, names, 1)
 
 
 def _filled(doc: str, width: int) -> str:

@@ -59,7 +59,8 @@ def diagnose(
                   or known: no such finding, and the baseline holds the verdict itself
                 1 findings at or above --fail-on
                 2 the log could not be read, a file could not be written, or the call was wrong
-                3 undecided: no such finding, but the log does not show health either
+                3 undecided: no such finding, but the log does not show health either,
+                  or a log of a folder or an archive could not be read
 
     The outcome stays what it is, whatever is not selected: a crash whose rules are all ignored is 3. The
     settings can also stand in a file, [tool.sglogparse] of pyproject.toml or sglogparse.toml, or in variables
@@ -131,6 +132,17 @@ def _check_paths(logs: tuple[str, ...], chosen: Settings) -> None:
     for one in chosen.output_format:
         if one.path is not None and _config.real(one.path) in read:
             raise click.UsageError(f"{one.path}: is read by this call, so no report is written to it")
+    summary = _summary(chosen)
+    if summary is not None and _config.real(summary) in read:
+        raise click.UsageError(
+            f"{summary}: is read by this call, so no summary is added to it (GITHUB_STEP_SUMMARY names it)"
+        )
+
+
+def _summary(chosen: Settings) -> Path | None:
+    """Return the file that GitHub wants the summary of the step in, if the call writes one."""
+    named = os.environ.get("GITHUB_STEP_SUMMARY")
+    return Path(named) if named and any(one.format == "github" for one in chosen.output_format) else None
 
 
 def _render(diagnosis: Diagnosis, chosen: Settings, code: int) -> None:
@@ -145,8 +157,8 @@ def _render(diagnosis: Diagnosis, chosen: Settings, code: int) -> None:
             write_whole(render(diagnosis, _WIDTH, False, code) + "\n", one.path)
         else:
             printed = render(diagnosis, min(width(), _WIDTH), colour(), code)
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if summary and any(one.format == "github" for one in chosen.output_format):
-        append(FORMATS["markdown"](diagnosis, _WIDTH, False, code) + "\n\n", Path(summary))
+    summary = _summary(chosen)
+    if summary is not None:
+        append(FORMATS["markdown"](diagnosis, _WIDTH, False, code) + "\n\n", summary)
     if printed is not None:
         put(printed)

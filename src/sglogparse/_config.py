@@ -243,6 +243,11 @@ def _read(path: Path, *, must: bool) -> dict[str, Any] | None:
         table = tools["sglogparse"]
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: tool.sglogparse must be a table")
+    elif isinstance(table.get("tool"), dict) and "sglogparse" in table["tool"]:
+        raise ConfigError(
+            f"{path}: the settings stand at the top of this file, without [tool.sglogparse], which is for "
+            "pyproject.toml"
+        )
     return {_field(key): _value(key, value, path) for key, value in table.items()}
 
 

@@ -34,10 +34,13 @@ def is_glob(name: str) -> bool:
     return _WILD.search(name) is not None
 
 
-def files_in(folder: str) -> list[str]:
-    """Return the files in a folder and its folders, but for hidden ones and links to folders."""
+def files_in(folder: str, failed: list[OSError]) -> list[str]:
+    """Return the files in a folder and its folders, but for hidden ones and links to folders.
+
+    `failed` takes the errors of folders that cannot be looked into.
+    """
     found = []
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in os.walk(folder, onerror=failed.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [str(Path(place) / name) for name in files if not name.startswith(".")]
     return sorted(found, key=in_order)

@@ -319,6 +319,8 @@ class Diagnosis:
     ignored: tuple[Finding, ...] = ()
     #: whether the baseline knows the verdict itself, so that it is no news
     verdict_known: bool = False
+    #: whether logs that belong to it could not be read, as its limits say: nothing good is certain then
+    partly_read: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -364,11 +366,12 @@ class Diagnosis:
         """Return 0 healthy or known, 1 findings at or above `fail_on` (None: never), 3 undecided.
 
         Known is a verdict that a baseline holds. A rule that is not selected has no say here, but what became
-        of the server stays: a crash without findings that count is 3.
+        of the server stays: a crash without findings that count is 3. So is what is good or known where a
+        log could not be read.
         """
         if fail_on is not None and any(one.severity.rank <= fail_on.rank for one in self.findings):
             return 1
-        return 0 if self.healthy or self.verdict_known else 3
+        return 0 if (self.healthy or self.verdict_known) and not self.partly_read else 3
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object of `--output-format json` (schema sglogparse/diagnosis/1)."""

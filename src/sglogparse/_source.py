@@ -52,6 +52,8 @@ _MOST_FILES = 65_535
 _MOST_LINES = 2**32 - 1
 #: Files of a folder or an archive that are named, for each reason why they are not read.
 _MOST_NAMED = 3
+#: Why a file is not read without anything being lost: it is no log, or it is read elsewhere.
+_NO_LOSS = ("not named as a log", "hidden", "hard link", "symbolic link", "no file", "no regular file")
 _SCHEMA = {"file": pl.UInt16(), "line": pl.UInt32(), "text": pl.String()}
 
 
@@ -66,12 +68,22 @@ class SourceFile:
     #: bytes that were not valid UTF-8, and NUL bytes, bytes
     replaced_bytes: int
     notes: tuple[str, ...]
+    #: logs that were found with it and could not be read, and what of its own could not be; in sentences
+    unread: tuple[str, ...] = ()
 
 
 class Source:
     """One log, read as a stream of blocks; its text is never whole in memory."""
 
-    def __init__(self, origin: Origin, index: int, *, sought: bool, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        index: int,
+        *,
+        sought: bool,
+        notes: tuple[str, ...] = (),
+        unread: tuple[str, ...] = (),
+    ) -> None:
         self.path = origin.name
         #: on disk, bytes; None where it is not known, as of standard input
         self.size = origin.size
@@ -81,6 +93,7 @@ class Source:
         self._index = index
         self._sought = sought  # found in a folder, say: it was looked at, and is not refused any more
         self._notes = notes
+        self._unread = unread
         self._restart()
 
     def renumber(self, index: int) -> None:
@@ -136,9 +149,9 @@ class Source:
             notes.append(f"{one} longer than {most_of_a_line()} bytes; {rest}")
         if not lines.ended:
             notes.append("the last line has no end: the log was cut, or is still being written")
-        return SourceFile(
-            self.path, self._height, self._bytes, self._text.replaced + self._invalid, tuple(notes)
-        )
+        unread = (*self._unread, *([f"{self.path}: {self._damage}"] if self._damage else []))
+        replaced = self._text.replaced + self._invalid
+        return SourceFile(self.path, self._height, self._bytes, replaced, tuple(notes), unread)
 
     def _chunks(self, size: int) -> Iterator[bytes]:
         """Yield the bytes of the log after decompression, not more than some MiB at a time."""
@@ -254,9 +267,10 @@ def open_sources(paths: Iterable[str | Path]) -> list[Source]:
         notes = _notes(name, found)
         if not found.origins:
             raise SourceError("; ".join([f"{name}: no log in it", *notes]))
+        unread = _unread(name, found)
         for origin in found.origins:
-            sources.append(Source(origin, len(sources), sought=True, notes=notes))
-            notes = ()
+            sources.append(Source(origin, len(sources), sought=True, notes=notes, unread=unread))
+            notes = unread = ()
         _not_too_many(len(sources))
     return sources
 
@@ -377,7 +391,10 @@ def _found(name: str, seen: dict[object, str]) -> Found | None:
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from None
     if stat.S_ISDIR(status.st_mode):
-        return _sifted(files_in(name), seen)
+        failed: list[OSError] = []
+        found = _sifted(files_in(name, failed), seen)
+        found.remarks += [str(unreadable(str(error.filename), error)) for error in failed]
+        return found
     if not stat.S_ISREG(status.st_mode):
         return None
     return _archive(name, File(name, status.st_size), seen)
@@ -405,7 +422,7 @@ def _members(archive: str, member: str) -> Found:
     wanted = [one for one in origins if one.name == f"{archive}!{member}"] or wanted
     if not wanted:
         raise SourceError(f"{archive}!{member}: no such log in the archive")
-    return Found(wanted, [], found.remarks if found else [])
+    return Found(wanted, [], found.remarks if found else [], chosen=True)
 
 
 def _sifted(names: list[str], seen: dict[object, str]) -> Found:
@@ -449,15 +466,34 @@ def _named(found: Found) -> Found:
 
 def _notes(name: str, found: Found) -> tuple[str, ...]:
     """Return what is said of the files that are not read."""
+    said = _skipped(found.skipped)
+    return (*found.remarks, *([f"not read of {name}: {said}"] if said else []))
+
+
+def _unread(name: str, found: Found) -> tuple[str, ...]:
+    """Return what is said of the logs, by their names, that could not be read."""
+    lost = [
+        (one, reason)
+        for one, reason in found.skipped
+        if reason not in _NO_LOSS
+        and "given twice" not in reason
+        and not reason.endswith("not a log")
+        and (named_as_log(one) or named_as_archive(one))
+    ]
+    remarks = [] if found.chosen else [f"{name}: {one}" for one in found.remarks]
+    return (*remarks, *([f"{name}: could not read {_skipped(lost)}"] if lost else []))
+
+
+def _skipped(skipped: list[tuple[str, str]]) -> str:
+    """Return names, each with the reason why it is not read."""
     reasons: dict[str, list[str]] = {}
-    for one, reason in found.skipped:
+    for one, reason in skipped:
         reasons.setdefault(reason, []).append(one)
     said = []
     for reason, names in reasons.items():
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         said.append(f"{', '.join(names[:_MOST_NAMED])}{more} ({reason})")
-    skipped = [f"not read of {name}: {'; '.join(said)}"] if said else []
-    return (*found.remarks, *skipped)
+    return "; ".join(said)
 
 
 def _file(name: str, seen: dict[object, str]) -> Origin:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -106,6 +107,11 @@ class Row:
         }
 
 
+#: What a verdict says of the lines of one log.
+_LINES = re.compile(r" \(lines? [0-9]+(?:(?:-|, | and )[0-9]+)*\)")
+_MATTERS = re.compile(r"the line most likely to matter is [0-9]+")
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Incidents whose verdicts are equal, the newest first: it stands for all."""
@@ -117,6 +123,21 @@ class Cluster:
     def representative(self) -> Row:
         """Return the newest."""
         return self.rows[0]
+
+    @property
+    def headline(self) -> str:
+        """Return what happened in all of them: of several without the lines of one of them."""
+        return self._shared(self.representative.headline)
+
+    @property
+    def action(self) -> str:
+        """Return what to change: of several without the lines of one of them."""
+        return self._shared(self.representative.action)
+
+    def _shared(self, text: str) -> str:
+        if len(self.rows) == 1:
+            return text
+        return _MATTERS.sub("one line is most likely to matter", _LINES.sub("", text))
 
     @property
     def windows(self) -> tuple[str, ...]:
@@ -131,7 +152,7 @@ class Cluster:
             "count": len(self.rows),
             "outcome": self.representative.outcome.value if self.representative.outcome else None,
             "cause": self.representative.cause,
-            "summary": self.representative.summary,
+            "summary": f"{self.headline}; {self.action}" if self.action else self.headline,
             "newest": max(times).isoformat() if times else None,
             "oldest": min(times).isoformat() if times else None,
             "version_windows": list(self.windows),
@@ -366,7 +387,7 @@ def _cluster_of(diagnosis: Diagnosis) -> str | None:
     if chief is None:
         return None
     mark = verdict_fingerprint(chief)
-    more = []
+    more = ["gone"] if chief.gone else []
     if proof_of(chief) is None:  # where the log ends, and how, is all that is known
         more.append(words_of(chief.headline))
     if chief.outcome in (Outcome.READY, Outcome.STOPPED):  # a server that failed and was started again

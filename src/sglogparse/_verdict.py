@@ -59,13 +59,14 @@ def diagnose(log: Log) -> Diagnosis:
     launches = read_launches(log)
     groups = read_groups(launches)
     upside_down, partly = newest_first(log), unread(log)
-    reports = _judged(log, launches, groups, upside_down, partly)
+    lost = [one for file in log.files for one in file.unread]
+    reports = _judged(log, launches, groups, upside_down, partly, [one.path for one in log.files if lost])
     starts = Counter(launch.path for launch in launches)
     limited = [one for launch in launches for one in _limits(launch, alone=starts[launch.path] == 1)]
-    limits = tuple(dict.fromkeys([*_thinned(log), *damage(log, upside_down, partly), *limited]))
+    limits = tuple(dict.fromkeys([*lost, *_thinned(log), *damage(log, upside_down, partly), *limited]))
     jobs = tuple(_job([reports[one] for one in group.members], group) for group in groups)
     chief = _with_earlier(reports, groups) if reports else None
-    return Diagnosis(_files(log), tuple(reports), chief, limits, jobs)
+    return Diagnosis(_files(log), tuple(reports), chief, limits, jobs, partly_read=bool(lost))
 
 
 def diagnose_apart(log: Log, place: Callable[[str], str]) -> list[Incident]:
@@ -81,7 +82,8 @@ def diagnose_apart(log: Log, place: Callable[[str], str]) -> list[Incident]:
     for numbers in where.values():
         for group in read_groups([launches[one] for one in numbers]):
             groups.append(replace(group, members=tuple(numbers[one] for one in group.members)))
-    reports = _judged(log, launches, groups, newest_first(log), unread(log))
+    lost = [one.path for one in log.files if one.unread]
+    reports = _judged(log, launches, groups, newest_first(log), unread(log), lost)
     files = _files(log)
     heads = _heads([one.path for one in files], launches, groups)
     members: dict[str, list[FileReport]] = {}
@@ -130,13 +132,19 @@ def _judged(
     groups: list[Group],
     upside_down: Iterable[int],
     partly: Iterable[int],
+    lost: Iterable[str],
 ) -> list[LaunchReport]:
-    """Return the reports on launches, with what their files and the other parts of their jobs say of them."""
+    """Return the reports on launches, with what their files and the other parts of their jobs say of them.
+
+    `lost` are the files beside which, or within which, something could not be read.
+    """
     reports = _together([_judge(launch) for launch in launches], groups)
     for change, indices in ((_undecided, upside_down), (_partly_read, partly)):
         paths = {log.files[index].path for index in indices}
         reports = [change(one) if one.file in paths else one for one in reports]
-    return reports
+    beside = set(lost)
+    said = "as far as the logs could be read"
+    return [_partly_read(one, said) if one.file in beside else one for one in reports]
 
 
 def _files(log: Log) -> tuple[FileReport, ...]:
@@ -205,14 +213,14 @@ def _worst(parts: list[LaunchReport]) -> LaunchReport:
     return min(parts, key=lambda one: _CERTAIN.index(one.outcome))
 
 
-def _partly_read(report: LaunchReport) -> LaunchReport:
-    """Return the report of a file that holds lines which are not read: what is good in it is not certain."""
+def _partly_read(report: LaunchReport, said: str = "as far as its lines are read") -> LaunchReport:
+    """Return the report of a file of which not all is read: what is good in it is not certain."""
     if report.outcome not in (Outcome.READY, Outcome.STOPPED) or report.cause != "none":
         return report
     headline = report.headline.removesuffix(" and the log shows no fault").removesuffix(
         ", and no fault came first"
     )
-    return replace(report, cause="unknown", headline=f"{headline}, as far as its lines are read")
+    return replace(report, cause="unknown", headline=f"{headline}, {said}")
 
 
 def _undecided(report: LaunchReport) -> LaunchReport:

@@ -13,6 +13,7 @@ It works with pytest-xdist: sections and properties travel with the report. Noth
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Generator
 from os import fspath
 from pathlib import Path
@@ -73,13 +74,28 @@ def _told(item: pytest.Item, logs: list[Path]) -> str:
     from sglogparse._stream import read_condensed
     from sglogparse.render.text import render_text
 
+    good = [log for log in logs if not _endless(log)]
+    told = "".join(
+        f"cannot be diagnosed: {plain(str(log))}: no regular file\n" for log in logs if log not in good
+    )
+    if not good:
+        return told.rstrip("\n")
     try:
-        diagnosis: Diagnosis = masked(read_condensed(logs).diagnose())
+        diagnosis: Diagnosis = masked(read_condensed(good).diagnose())
     except SglogparseError as error:
-        return f"cannot be diagnosed: {plain(str(error))}"
+        return f"{told}cannot be diagnosed: {plain(str(error))}"
     item.user_properties += [
         ("sglang_outcome", diagnosis.outcome.value),
         ("sglang_cause", diagnosis.cause),
         ("sglang_summary", plain(diagnosis.summary)),
     ]
-    return render_text(diagnosis, _WIDTH, False, None)
+    return told + render_text(diagnosis, _WIDTH, False, None)
+
+
+def _endless(log: Path) -> bool:
+    """Tell whether it is a pipe or a device, which can keep its reader for ever."""
+    try:
+        mode = log.stat().st_mode
+    except (OSError, ValueError):  # its reader says so
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

@@ -54,6 +54,11 @@ def wrap(text: str, width: int, *, first: str = "", rest: str = "", most: int = 
     return [line.replace(_GLUE, " ").rstrip() for line in lines]
 
 
+def glued(text: str) -> str:
+    """Return a text whose blanks are no place to break a line, as long as it fits in one."""
+    return text.replace(" ", _GLUE)
+
+
 def _words(text: str, room: int) -> list[str]:
     words: list[str] = []
     for word in _GLUED.sub(_GLUE, tame(text)).split(" "):

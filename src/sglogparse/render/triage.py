@@ -14,12 +14,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from sglogparse._safe import plain
+from rich.cells import cell_len
+
+from sglogparse._safe import plain, tame
 from sglogparse._triage import Cluster, Row, Triage
 from sglogparse._vitals import span
 from sglogparse.render._rows import cut
-from sglogparse.render._wrap import wrap
-from sglogparse.render.table import render_rows
+from sglogparse.render._wrap import glued, wrap
 
 #: Clusters, logs of a cluster, and rows that the text shows unless all are asked for.
 _CLUSTERS = 20
@@ -48,10 +49,8 @@ def render_text(found: Triage, width: int, *, everything: bool = False) -> str:
         numbers = {one.id: f"{number}" for number, one in enumerate(found.clusters, 1)}
         rows = found.rows if everything else found.rows[:_ROWS]
         bad = {row for one in found.clusters for row in one.rows}
-        cells = [
-            _cells(one, numbers.get(one.cluster or "", "") if one in bad else "", folder) for one in rows
-        ]
-        out += ["", render_rows(_HEAD, cells, width)]
+        numbered = [(one, numbers.get(one.cluster or "", "") if one in bad else "") for one in rows]
+        out += ["", *_table(numbered, folder, width)]
         if len(rows) < len(found.rows):
             out.append(f"and {len(found.rows) - len(rows)} more (--all shows them)")
     for note in found.notes:
@@ -91,10 +90,10 @@ def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everythi
     row = cluster.representative
     count = len(cluster.rows)
     cause = f" ({row.cause})" if row.cause not in (None, "none", "unknown") else ""
-    title = f"#{number}, {'once' if count == 1 else f'{count} times'}: {cut(row.headline)}{cause}"
+    title = f"#{number}, {'once' if count == 1 else f'{count} times'}: {cut(cluster.headline)}{cause}"
     yield from wrap(title, width, rest="  ", most=_ACTION)
-    if row.action:
-        yield from wrap(cut(row.action), width, first="  ", rest="  ", most=_ACTION)
+    if cluster.action:
+        yield from wrap(cut(cluster.action), width, first="  ", rest="  ", most=_ACTION)
     yield from wrap(proof_text(row, folder), width, first="  ", rest="  ", most=_LINES)
     if row.notes:
         yield from wrap(cut(f"note: {'; '.join(row.notes)}"), width, first="  ", rest="  ", most=_LINES)
@@ -124,9 +123,31 @@ def _nodes(row: Row) -> str:
     return f" (and {more} more log{'' if more == 1 else 's'} of this launch)" if more else ""
 
 
-def _cells(row: Row, number: str, folder: str) -> tuple[str, ...]:
-    outcome, _, took, last, log = cells_of(row, folder)
-    return number, outcome, took, last, log
+def _table(rows: Sequence[tuple[Row, str]], folder: str, width: int) -> Iterator[str]:
+    """Yield a row each log; a name that has no room beside the others stands below, and is never broken."""
+    lines = [(_HEAD[:-1], _HEAD[-1], "")]
+    for row, number in rows:
+        outcome, _, took, last, _ = cells_of(row, folder)
+        lines.append(((number, outcome, took, last), *_named(row, folder)))
+    sizes = [max(len(cells[index]) for cells, _, _ in lines) for index in range(len(_HEAD) - 1)]
+    indent = " " * (sum(sizes) + 2 * len(sizes))
+    for cells, name, rest in lines:
+        start = "".join(cell.ljust(size) + "  " for cell, size in zip(cells, sizes, strict=True))
+        tamed = tame(name)
+        if cell_len(tamed) <= width - len(indent):
+            yield from wrap(f"{glued(tamed)} {rest}", width, first=start, rest=indent)
+        else:
+            yield start.rstrip()
+            yield tame(f"  {tamed}")
+            yield from wrap(rest, width, first="  ", rest="  ") if rest else ()
+
+
+def _named(row: Row, folder: str) -> tuple[str, str]:
+    """Return the log with the line of its first fault, and what is said behind it."""
+    name = short(row.files[0], folder) + (f":{row.root.line}" if row.root else "")
+    if row.outcome is None:
+        return f"{name}:", cut(row.summary, 200)
+    return name, _nodes(row).strip()
 
 
 def cells_of(row: Row, folder: str = "") -> tuple[str, str, str, str, str]:

@@ -83,8 +83,8 @@ def _markdown_cluster(cluster: Cluster) -> str:
     logs = "<br>".join(names) + (f"<br>and {left} more" if left else "")
     cells = (
         str(len(cluster.rows)),
-        markdown_text(row.headline, 600),
-        markdown_text(row.action, 800),
+        markdown_text(cluster.headline, 600),
+        markdown_text(cluster.action, 800),
         markdown_text(proof_text(row), 800),
         logs,
     )
@@ -126,9 +126,9 @@ def _html_cluster(cluster: Cluster) -> str:
     row = cluster.representative
     count = len(cluster.rows)
     outcome = row.outcome.value if row.outcome else ""
-    parts = [f"<h2>{'once' if count == 1 else f'{count} times'}: {_html(row.headline)}</h2>"]
-    if row.action:
-        parts.append(f"<p>{_html(row.action)}</p>")
+    parts = [f"<h2>{'once' if count == 1 else f'{count} times'}: {_html(cluster.headline)}</h2>"]
+    if cluster.action:
+        parts.append(f"<p>{_html(cluster.action)}</p>")
     parts.append(f"<p><code>{_html(proof_text(row))}</code></p>")
     if row.notes:
         parts.append(f"<p>note: {_html('; '.join(row.notes))}</p>")
