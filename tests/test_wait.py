@@ -179,6 +179,31 @@ def test_the_newest_launch_counts(case):
     assert case.look(waiting, 1).end is End.READY
 
 
+@pytest.mark.parametrize("old", [[ARGUMENTS, *begin(0), READY], [ARGUMENTS, *begin(0)], []])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_batches_of_an_older_launch_show_nothing_of_the_newest(case, old, at_once):
+    case.put(*old, decode(" TP0", 1), decode(" TP0", 2))
+    started = [line.replace("2026-01-01", "2026-01-02") for line in (ARGUMENTS, *begin(0))]
+    waiting = case.wait()
+    if not at_once:
+        waiting._take(waiting.follower.take(waiting.follower.tail.read()), case.clock.now)
+    case.put(*started)
+    assert case.look(waiting, 600) is None
+    assert waiting.progress.works is None
+    case.put(decode(" TP0", 3).replace("2026-01-01", "2026-01-02"))
+    assert case.look(waiting, 20) is None
+    first = len(old) + 2 + len(started) + 1
+    assert case.look(waiting, 20).summary == f"no line says so, but server.log:{first} shows it at work"
+
+
+def test_the_clock_of_a_new_start_is_its_own(case):
+    late = [line.replace(" 00:", " 03:") for line in (*begin(0), DIED[0], SIGQUIT)]
+    case.put(ARGUMENTS, *late, ARGUMENTS, *begin(0), *begin(1), weights_end(0))
+    waiting = case.wait()
+    assert case.look(waiting, 1) is None
+    assert lag_words(waiting.progress.lag()).startswith("TP1 is behind, in weights, for 1 min 01 s;")
+
+
 def test_a_router_is_ready_by_its_own_line(case):
     case.put(
         "2026-01-01 00:00:00  INFO sgl_model_gateway: src/server.rs:10: Starting router on 0.0.0.0:30000"

@@ -259,7 +259,8 @@ class Wait:
         self._alive = 0
         #: lines that were there when waiting began: they can be those of an older start
         self._there: int | None = None
-        self._worked: float | None = None
+        #: the first batch of the newest start, and when it was seen
+        self._worked: tuple[int, float] | None = None
         #: a fate whose reason may still come
         self._weak: Fate | None = None
         self._held = 0
@@ -340,8 +341,8 @@ class Wait:
             self._alive, self._doomed = alive, None
         if self.progress.works is None:
             self._worked = None
-        elif self._worked is None:
-            self._worked = now - news.age
+        elif self._worked is None or self._worked[0] != self.progress.works:
+            self._worked = self.progress.works, now - news.age
 
     # ------------------------------------------------------------------ what decides
 
@@ -410,7 +411,7 @@ class Wait:
         if progress.works is None or self._worked is None:
             return None
         # a log that begins in the middle, and a node that prints no ready line, show it by their batches
-        if not progress.begun or progress.node is not None or now - self._worked >= _PROVEN:
+        if not progress.begun or progress.node is not None or now - self._worked[1] >= _PROVEN:
             return self._fate(End.READY, f"no line says so, but {name}:{progress.works} shows it at work")
         return None
 
