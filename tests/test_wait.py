@@ -257,6 +257,26 @@ def test_an_exception_that_leaves_the_program_ends_it(case):
     assert case.look(waiting, 1).end is End.CRASHED
 
 
+def test_an_exception_of_a_client_ends_nothing(case):
+    case.put(ARGUMENTS, *begin(0))
+    waiting = case.wait()
+    case.look(waiting, 1)
+    case.put(
+        "Traceback (most recent call last):",
+        '  File "<frozen runpy>", line 198, in _run_module_as_main',
+        '  File "<frozen runpy>", line 88, in _run_code',
+        '  File "/opt/python/sglang/bench_serving.py", line 2900, in <module>',
+        "    run_benchmark(args)",
+        '  File "/opt/python/sglang/bench_serving.py", line 2300, in run_benchmark',
+        "    response = requests.get(model_url)",
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=30000): Max retries "
+        "exceeded with url: /v1/models",
+    )
+    assert case.look(waiting, 800) is None
+    case.put(READY)
+    assert case.look(waiting, 1).end is End.READY
+
+
 def test_an_exception_that_was_caught_ends_nothing(case):
     case.put(ARGUMENTS, *begin(0))
     waiting = case.wait()
@@ -898,7 +918,7 @@ def test_the_load_of_ranks(case):
     assert view[3] == "DP1 TP1        8       2      300.0      0.90          3"
     assert load_line(watching) == (
         "14 running, 2 queued, "
-        "450.0 tokens/s (150.0 on DP0 TP0 to 300.0 on DP1 TP1), KV usage 0.90 (0.60 on DP0 TP0 to 0.90 on DP1 TP1), "
+        "500.0 tokens/s (200.0 on DP0 TP0 to 300.0 on DP1 TP1), KV usage 0.90 (0.60 on DP0 TP0 to 0.90 on DP1 TP1), "
         "3 retracted (0 on DP0 TP0 to 3 on DP1 TP1)"
     )
     case.clock.now += 30
@@ -948,7 +968,8 @@ def test_watch_prints_lines_until_the_log_ends():
     assert (done.returncode, done.stderr) == (0, "")
     first, last = done.stdout.splitlines()
     assert first == "ready: the server serves and the log shows no fault"
-    assert last[9:] == "4 running, 0 queued, 200.0 tokens/s, KV usage 0.10, 0 retracted"
+    # the speed is that of the batch whose requests are counted, not a mean
+    assert last[9:] == "4 running, 0 queued, 300.0 tokens/s, KV usage 0.10, 0 retracted"
     assert run("watch", "-", stdin="").returncode == 3
 
 

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 import polars as pl
 
+from sglogparse._faults import is_of_a_client
 from sglogparse._follow import Block, Follower
 from sglogparse._launches import rank_spread
 from sglogparse._progress import BAR, UP, Lag, Progress, Stage
@@ -557,6 +558,8 @@ def _is_over(tracebacks: pl.DataFrame, diagnosis: Diagnosis) -> bool:
     raised = tracebacks.filter((pl.col("line") >= chief.first_line) & pl.col("exception").is_not_null())
     for name, stack in raised.select("process_name", "stack").iter_rows():
         outermost = stack[0] if stack else {"function": None, "path": None}
+        if is_of_a_client(stack or ()):
+            continue
         if name is not None or outermost["function"] in _OUTERMOST:
             return True
         if outermost["function"] == "<module>" and re.search(_PROGRAM, outermost["path"] or ""):
