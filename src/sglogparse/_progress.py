@@ -290,6 +290,11 @@ class Progress:
             out.append(Stage(first.words, tuple(names), lasts))
         return out
 
+    @property
+    def loads(self) -> bool:
+        """Tell whether a rank loads weights."""
+        return any(one.phase in ("weights", "draft weights") and not one.done for one in self.ranks.values())
+
     def least(self) -> str:
         """Return the phase that the ranks which are behind stand in, or have ended."""
         return min(self._workers().values(), key=lambda one: one.place, default=RankProgress()).phase
