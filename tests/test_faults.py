@@ -179,6 +179,25 @@ def test_a_traceback_of_another_program(tmp_path, path):
     assert _faults(tmp_path, *_bare("ValueError: 3", "main", path=path)) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "function", "client"),
+    [
+        ("/opt/python/sglang/bench_serving.py", "run_benchmark", True),
+        ("/opt/python/sglang/bench_serving/__main__.py", "<module>", True),
+        ("/opt/python/sglang/bench_one_batch_server.py", "main", True),
+        ("/opt/python/sglang/eval/loogle_eval.py", "main", True),
+        ("/opt/python/sglang/benchmark/datasets/common.py", "main", True),
+        # a server that it has started, and programs that run the engine themselves
+        ("/opt/python/sglang/bench_one_batch_server.py", "launch_server_internal", False),
+        ("/opt/python/sglang/bench_one_batch.py", "main", False),
+        ("/opt/python/sglang/bench_offline_throughput.py", "throughput_test", False),
+    ],
+)
+def test_a_traceback_of_a_client(tmp_path, path, function, client):
+    faults = _faults(tmp_path, *_bare("ValueError: 3", function, path=path))
+    assert bool(faults) is not client
+
+
 # ------------------------------------------------------------------ native code
 
 

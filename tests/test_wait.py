@@ -179,6 +179,31 @@ def test_the_newest_launch_counts(case):
     assert case.look(waiting, 1).end is End.READY
 
 
+@pytest.mark.parametrize("old", [[ARGUMENTS, *begin(0), READY], [ARGUMENTS, *begin(0)], []])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_batches_of_an_older_launch_show_nothing_of_the_newest(case, old, at_once):
+    case.put(*old, decode(" TP0", 1), decode(" TP0", 2))
+    started = [line.replace("2026-01-01", "2026-01-02") for line in (ARGUMENTS, *begin(0))]
+    waiting = case.wait()
+    if not at_once:
+        waiting._take(waiting.follower.take(waiting.follower.tail.read()), case.clock.now)
+    case.put(*started)
+    assert case.look(waiting, 600) is None
+    assert waiting.progress.works is None
+    case.put(decode(" TP0", 3).replace("2026-01-01", "2026-01-02"))
+    assert case.look(waiting, 20) is None
+    first = len(old) + 2 + len(started) + 1
+    assert case.look(waiting, 20).summary == f"no line says so, but server.log:{first} shows it at work"
+
+
+def test_the_clock_of_a_new_start_is_its_own(case):
+    late = [line.replace(" 00:", " 03:") for line in (*begin(0), DIED[0], SIGQUIT)]
+    case.put(ARGUMENTS, *late, ARGUMENTS, *begin(0), *begin(1), weights_end(0))
+    waiting = case.wait()
+    assert case.look(waiting, 1) is None
+    assert lag_words(waiting.progress.lag()).startswith("TP1 is behind, in weights, for 1 min 01 s;")
+
+
 def test_a_router_is_ready_by_its_own_line(case):
     case.put(
         "2026-01-01 00:00:00  INFO sgl_model_gateway: src/server.rs:10: Starting router on 0.0.0.0:30000"
@@ -232,6 +257,26 @@ def test_an_exception_that_leaves_the_program_ends_it(case):
     assert case.look(waiting, 1).end is End.CRASHED
 
 
+def test_an_exception_of_a_client_ends_nothing(case):
+    case.put(ARGUMENTS, *begin(0))
+    waiting = case.wait()
+    case.look(waiting, 1)
+    case.put(
+        "Traceback (most recent call last):",
+        '  File "<frozen runpy>", line 198, in _run_module_as_main',
+        '  File "<frozen runpy>", line 88, in _run_code',
+        '  File "/opt/python/sglang/bench_serving.py", line 2900, in <module>',
+        "    run_benchmark(args)",
+        '  File "/opt/python/sglang/bench_serving.py", line 2300, in run_benchmark',
+        "    response = requests.get(model_url)",
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=30000): Max retries "
+        "exceeded with url: /v1/models",
+    )
+    assert case.look(waiting, 800) is None
+    case.put(READY)
+    assert case.look(waiting, 1).end is End.READY
+
+
 def test_an_exception_that_was_caught_ends_nothing(case):
     case.put(ARGUMENTS, *begin(0))
     waiting = case.wait()
@@ -249,11 +294,169 @@ def test_an_exception_without_life_behind_it_is_the_end(case):
     waiting = case.wait()
     case.look(waiting, 1)
     case.put(*CAUGHT)
-    assert case.look(waiting, 30) is None
+    assert case.look(waiting, 270) is None  # weights can take long
     with case.path.open("a") as log:
         log.write("Loading safetensors checkpoint shards:  45% Completed")
-    assert case.look(waiting, 50) is None  # a bar is drawn: that is life
+    assert case.look(waiting, 290) is None  # a bar is drawn: that is life
     assert case.look(waiting, 20).end is End.CRASHED
+
+
+def test_before_and_after_the_weights_less_patience_is_needed(case):
+    case.put(ARGUMENTS)
+    waiting = case.wait()
+    case.look(waiting, 1)
+    case.put(*CAUGHT)
+    assert case.look(waiting, 50) is None
+    assert case.look(waiting, 20).end is End.CRASHED
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["node1:88:88 [0] NCCL INFO Channel 00/32 : 0 1", "Fetching shard 3", "pip: all is there already"],
+)
+def test_lines_without_a_head_put_the_end_off(case, line):
+    case.put(ARGUMENTS)
+    waiting = case.wait()
+    case.look(waiting, 1)
+    case.put(*CAUGHT)
+    for _ in range(10):
+        assert case.look(waiting, 50) is None
+        case.put(line)
+    assert case.look(waiting, 50) is None
+    assert case.look(waiting, 20).end is End.CRASHED
+
+
+def test_the_answers_of_the_http_process_put_no_end_off(case):
+    case.put(ARGUMENTS)
+    waiting = case.wait()
+    case.look(waiting, 1)
+    case.put(*CAUGHT)
+    assert case.look(waiting, 50) is None
+    case.put('[2026-01-01 00:06:01] INFO:     10.0.0.9:1000 - "GET /health HTTP/1.1" 503 Service Unavailable')
+    assert case.look(waiting, 20).end is End.CRASHED
+
+
+def test_an_exception_ends_nothing_while_the_process_lives(case):
+    case.put(ARGUMENTS, *CAUGHT)
+    waiting = case.wait(timeout=600, process=Process(os.getpid()))
+    fate = case.look(waiting, 700, step=1)
+    assert (fate.end, round(fate.waited)) == (End.TIMED_OUT, 600)
+    case.put(READY)
+    assert case.look(case.wait(process=Process(os.getpid())), 1).end is End.READY
+
+
+# ------------------------------------------------------------------ gone, by what others print
+
+GONE = [
+    "Killed",
+    "Terminated",
+    "run.sh: line 3:  4711 Killed                  python -m sglang.launch_server --model-path /m",
+    '/opt/start.sh: line 12: 77 Killed "${COMMAND[@]}"',
+    "OOMKilled",
+    "      Reason:       OOMKilled",
+    "Memory cgroup out of memory: Killed process 4711 (python3) total-vm:1kB",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been OOM Killed.",
+    "slurmstepd: error: *** STEP 12.0 ON node1 CANCELLED AT 2026-01-01T00:02:00 DUE TO TIME LIMIT ***",
+    "srun: error: node1: task 0: Exited with exit code 1",
+    "srun: error: node1: tasks 0-7: Out Of Memory",
+    "launch_server.py: error: the following arguments are required: --model-path/--model",
+    "launch_server.py: error: unrecognized arguments: --tpp 2",
+    "/usr/bin/python3: No module named sglang.launch_server",
+    "/usr/bin/python3: No module named sglang",
+    "/usr/bin/python: Error while finding module specification for 'sglang.launch_server' "
+    "(ModuleNotFoundError: No module named 'sglang')",
+    "bash: line 1: python: command not found",
+]
+
+
+@pytest.mark.parametrize("line", GONE)
+@pytest.mark.parametrize("before", [[ARGUMENTS, *begin(0)], []], ids=["a start", "nothing"])
+def test_what_others_print_when_a_process_is_gone(case, line, before):
+    case.put(*before)
+    waiting = case.wait()
+    case.look(waiting, 5)
+    case.put(line)
+    fate = case.look(waiting, 12)
+    assert fate.exit_code == 1
+    quoted = " ".join(line.split())
+    if fate.end is End.GONE:
+        assert fate.summary == f"server.log:{len(before) + 1} says so: {quoted}"
+    else:  # the rules know it as the end
+        assert (fate.end, fate.diagnosis.root.line) == (End.CRASHED, len(before) + 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run.sh: line 3:  4711 Killed                  python download.py",
+        "/bin/sh: line 1: 12345 Aborted                 (core dumped) nvidia-smi topo -m",
+        "[2026-01-01 00:01:00] Receive: obj=GenerateReqInput(text='Killed')",
+        "[2026-01-01 00:01:00] OOMKilled is what a pod is called that needs more memory",
+        "/usr/bin/python3: No module named sglang.bench_serving",
+        "/usr/bin/python3: No module named pytest",
+        "bench_serving.py: error: unrecognized arguments: --fast",
+        "srun: error: node1: task 0: Exited with exit code 0",
+        "Killed by death is a song",
+    ],
+)
+def test_what_ends_no_server(case, line):
+    case.put(ARGUMENTS, *begin(0))
+    waiting = case.wait()
+    case.look(waiting, 5)
+    case.put(line)
+    assert case.look(waiting, 500, step=0.5) is None
+
+
+def test_a_helper_that_is_killed_ends_nothing_while_the_server_goes_on(case):
+    case.put(ARGUMENTS, *begin(0))
+    waiting = case.wait(timeout=300)
+    case.look(waiting, 1)
+    case.put("Killed")
+    assert case.look(waiting, 5) is None
+    case.put(weights_end(0))
+    fate = case.look(waiting, 400)
+    assert fate.end is End.TIMED_OUT
+    assert "line 5 speaks of an end: Killed" in fate.notes
+
+
+@pytest.mark.parametrize("more", [[], [decode(" TP0", 1)]])
+def test_a_server_that_was_ready_and_is_gone(case, more):
+    case.put(ARGUMENTS, *begin(0), READY, *more, "Killed")
+    fate = case.look(case.wait(), 15)
+    assert fate.exit_code == 1
+    case.put(ARGUMENTS, *begin(0))
+    waiting = case.wait(timeout=60)
+    fate = case.look(waiting, 61)
+    assert (fate.end, [note for note in fate.notes if "speaks" in note]) == (End.TIMED_OUT, [])
+
+
+def test_a_line_of_an_end_is_outweighed_by_a_process_that_lives(case):
+    case.put(ARGUMENTS, *begin(0), "srun: error: node1: task 1: Exited with exit code 1")
+    fate = case.look(case.wait(timeout=60, process=Process(os.getpid())), 61)
+    assert fate.end is End.TIMED_OUT
+    assert "line 5 speaks of an end: srun: error: node1: task 1: Exited with exit code 1" in fate.notes
+
+
+def test_a_stream_that_ends_with_the_line_of_an_end(case):
+    waiting = case.wait()
+    case.put(ARGUMENTS, *begin(0), "srun: error: node1: task 0: Exited with exit code 1")
+    waiting._take(waiting.follower.take(waiting.follower.tail.read()), case.clock.now)
+    waiting.follower.tail.ended = True
+    assert waiting.step().end is End.GONE
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_a_file_that_never_came(case, process):
+    child = subprocess.Popen(["true"])
+    known = Process(child.pid) if process else None
+    child.wait()
+    fate = case.look(case.wait(timeout=20, process=known), 30)
+    assert fate.diagnosis is None
+    said = f"process {child.pid} is gone, and server.log never came"
+    if process:
+        assert (fate.end, fate.summary) == (End.GONE, said)
+    else:
+        assert render_fate(fate) == "timed out after 20 s: server.log never came: there is no such file"
 
 
 def test_a_warning_is_no_end(case):
@@ -353,7 +556,7 @@ def test_who_is_behind_is_told_when_the_time_is_over(case):
 
 def test_a_time_out_says_what_it_knows(case):
     waiting = case.wait(timeout=5)
-    assert case.look(waiting, 10).summary == f"{case.path} does not exist"
+    assert case.look(waiting, 10).summary == "server.log never came: there is no such file"
     case.path.touch()
     assert case.look(case.wait(timeout=5), 10).summary == f"{case.path} is empty"
     case.put("one of those lines")
@@ -873,7 +1076,7 @@ def test_the_load_of_ranks(case):
     assert view[3] == "DP1 TP1        8       2      300.0      0.90          3"
     assert load_line(watching) == (
         "14 running, 2 queued, "
-        "450.0 tokens/s (150.0 on DP0 TP0 to 300.0 on DP1 TP1), KV usage 0.90 (0.60 on DP0 TP0 to 0.90 on DP1 TP1), "
+        "500.0 tokens/s (200.0 on DP0 TP0 to 300.0 on DP1 TP1), KV usage 0.90 (0.60 on DP0 TP0 to 0.90 on DP1 TP1), "
         "3 retracted (0 on DP0 TP0 to 3 on DP1 TP1)"
     )
     case.clock.now += 30
@@ -923,7 +1126,8 @@ def test_watch_prints_lines_until_the_log_ends():
     assert (done.returncode, done.stderr) == (0, "")
     first, last = done.stdout.splitlines()
     assert first == "ready: the server serves and the log shows no fault"
-    assert last[9:] == "4 running, 0 queued, 200.0 tokens/s, KV usage 0.10, 0 retracted"
+    # the speed is that of the batch whose requests are counted, not a mean
+    assert last[9:] == "4 running, 0 queued, 300.0 tokens/s, KV usage 0.10, 0 retracted"
     assert run("watch", "-", stdin="").returncode == 3
 
 

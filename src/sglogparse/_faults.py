@@ -8,7 +8,7 @@ code             --+
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,13 @@ _QUOTED = f"'{_BEGIN}"
 _DUMP = r"\(most recent call first\)|\", line [0-9]+ in "
 #: Paths of code that runs requests, tests or other programs: its exceptions are not the end of a server.
 _NOT_THE_SERVER = ("uvicorn/protocols/http", "unittest/", "/_pytest/", "sglang/test/")
+#: SGLang's own clients. `bench_one_batch` and `bench_offline_throughput` run the engine in their own process.
+_CLIENTS = (
+    *("sglang/bench_serving.py", "sglang/bench_serving/", "sglang/bench_one_batch_server"),
+    *("sglang/eval/", "sglang/benchmark/"),
+)
+#: Functions by which a client starts a server of its own in a child process.
+_STARTS_ONE = ("launch_server", "launch_server_internal")
 #: Code that answers one request (but for building the handler, which is part of a start).
 _REQUEST_CODE = lazy(r"sglang/srt/(?:entrypoints/)?(?:openai|ollama|anthropic)(?:_api)?/")
 #: Paths of the server itself.
@@ -447,11 +454,19 @@ def _in_a_library(launch: Launch, row: dict[str, Any]) -> bool:
     return row["line"] > last_progress(launch) and cause not in ("unknown", "env.missing_dependency")
 
 
+def is_of_a_client(stack: Iterable[dict[str, Any]]) -> bool:
+    """Tell whether a stack is that of a client that SGLang brings: one that measures a server, or asks it."""
+    stack = list(stack)
+    if any(frame["function"] in _STARTS_ONE or _RANK_CODE.match(frame["function"] or "") for frame in stack):
+        return False
+    return any(part in (frame["path"] or "") for frame in stack for part in _CLIENTS)
+
+
 def _is_server_fault(launch: Launch, row: dict[str, Any], served: int) -> bool:
     """Tell whether a bare traceback is the server's: by its paths, and without a stack by standing alone."""
     stack = row["stack"] or row["loose_frames"] or ()
     paths = [frame["path"] or "" for frame in stack]
-    if any(part in path for path in paths for part in _NOT_THE_SERVER):
+    if is_of_a_client(stack) or any(part in path for path in paths for part in _NOT_THE_SERVER):
         return False
     if any(_REQUEST_CODE.search(frame["path"] or "") and frame["function"] != "__init__" for frame in stack):
         return False

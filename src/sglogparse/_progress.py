@@ -45,6 +45,8 @@ _NEXT = {"weights": "pools", "draft weights": "draft pools"}
 _SERVER = ("server_args", "http_lifecycle", "ready")
 #: Events by which a process of the server ends, or is asked to.
 ENDS = ("sigquit", "process_exit", "warmup_failed", "exception_report", "sigterm", "graceful_exit")
+#: Events that begin another start behind one that has ended, or that has served.
+BEGINS = ("server_args", "dist_init_begin")
 #: Events of a server that serves.
 WORK = ("decode_batch", "prefill_batch")
 UP = ("Started server process", "Waiting for application startup", "Application startup complete")
@@ -103,6 +105,12 @@ class Lag(NamedTuple):
     took: float | None
 
 
+def _within(lines: pl.Series, first: int, last: int) -> bool:
+    """Tell whether one of some lines, which are in order, stands behind a line and before another one."""
+    place = lines.search_sorted(first, side="left")
+    return place < len(lines) and int(lines[place]) < last
+
+
 class Progress:
     """The state of the newest start in a log."""
 
@@ -120,6 +128,8 @@ class Progress:
         self.ready: int | None = None
         #: the first line of a batch
         self.works: int | None = None
+        #: the line that began it, 0 where the log begins in the middle of it
+        self.since = 0
         #: a process has ended
         self.ended = False
         #: a line of a start was seen: the log does not begin in the middle of serving
@@ -137,26 +147,44 @@ class Progress:
         if news.fresh:
             self.clear()
         came = self._clock() - news.age
-        stamps = news.records["time"].drop_nulls()
-        dated = not stamps.is_empty()
-        if dated:
-            self._stamp, self._anchor = float(stamps.dt.epoch("ms").max()) / 1000, came  # type: ignore[arg-type]
-        elif self._stamp is None:
+        self._date(news.records, came)
+        if self._stamp is None:
             self._stamp, self._anchor = came, came
-        self._spoken(news)
+        worked = self._batches(news)
+        since = self.since
         for line, kind, rank, at, detail in self._events(news):
+            over = self.ready is not None or self.ended or self.works is not None
+            if kind in BEGINS and (over or _within(worked, self.since, line)):
+                self.clear()
+                self.since = line
             self._event(line, kind, rank, at, detail)
-        for kind in WORK:
-            if kind in news.frames.found:
-                self.works = self.works or int(news.frames[kind]["line"][0])
+        records = news.records
+        if self.since != since:  # its clock is not that of the start before it
+            records = records.filter(pl.col("line") >= self.since)
+            self._date(records, came)
+        self._spoken(records)
+        mine = worked.filter(worked >= self.since)
+        if self.works is None and not mine.is_empty():
+            self.works = int(mine[0])
         bars = news.records["message"].str.extract_groups(BAR).struct.unnest().drop_nulls()
         if bars.height:
             self.bar = "{}: {}%".format(*bars.row(-1))
 
-    def _spoken(self, news: News) -> None:
+    def _date(self, records: pl.DataFrame, came: float) -> None:
+        """Note the newest stamp of lines, and when they came."""
+        newest = records["time"].dt.epoch("ms").max()
+        if newest is not None:
+            self._stamp, self._anchor = float(newest) / 1000, came  # type: ignore[arg-type]
+
+    def _batches(self, news: News) -> pl.Series:
+        """Return the lines of new batches, in their order."""
+        found = [news.frames[kind]["line"] for kind in WORK if kind in news.frames.found]
+        return pl.concat(found).sort() if found else pl.Series("line", [], pl.UInt32)
+
+    def _spoken(self, records: pl.DataFrame) -> None:
         """Note when each rank spoke last."""
         last = (
-            news.records.lazy()
+            records.lazy()
             .filter(pl.col("rank").is_not_null())
             .group_by("rank", maintain_order=True)
             .agg(pl.col("time").max().dt.epoch("ms") / 1000)
@@ -196,9 +224,6 @@ class Progress:
         if kind in ENDS:
             self.ended = True
             return
-        over = self.ready is not None or self.ended
-        if over and kind in ("server_args", "dist_init_begin"):
-            self.clear()
         at = self._stamp if at is None else at
         if kind == "server_args":
             self.begun = True
@@ -264,6 +289,11 @@ class Progress:
             lasts = max(0.0, now - min(begun)) if begun and now is not None else None
             out.append(Stage(first.words, tuple(names), lasts))
         return out
+
+    @property
+    def loads(self) -> bool:
+        """Tell whether a rank loads weights."""
+        return any(one.phase in ("weights", "draft weights") and not one.done for one in self.ranks.values())
 
     def least(self) -> str:
         """Return the phase that the ranks which are behind stand in, or have ended."""

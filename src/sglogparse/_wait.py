@@ -7,7 +7,9 @@
 
 A crash is certain when a process has ended: the parent says so, a scheduler reports the exception that ends
 it, or an exception has left a program's outermost frame. Any other traceback can be one that was caught: it
-counts when the server shows no life for some time behind it, or its process is gone.
+counts when nothing goes on for some time behind it, or its process is gone; and never while --pid lives.
+What a shell, a scheduler of jobs or an argument parser prints when a process is gone counts when nothing of
+the server comes behind it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from urllib.parse import urlsplit
 
 import polars as pl
 
+from sglogparse._faults import is_of_a_client
 from sglogparse._follow import Block, Follower
 from sglogparse._launches import rank_spread
 from sglogparse._progress import BAR, UP, Lag, Progress, Stage
@@ -44,9 +47,11 @@ _ASK = 0.2
 _SETTLE, _NO_REASON = 0.2, ("unknown", "process.killed")
 #: How long no line must come after one that may decide, and how long that is waited for at the most, s.
 _CALM, _LONGEST = 0.15, 2.0
-#: How long a server must show no life after an exception that may have been caught, s: imports and weights
-#: can take as long without a line.
-_LIFELESS = 60.0
+#: How long nothing must go on after an exception that may have been caught, s: imports can take as long
+#: without a line, and weights that come from a slow disk longer.
+_LIFELESS, _LOADING = 60.0, 300.0
+#: How long nothing of the server must come behind a line that says that its process is gone, s.
+_LEFT = 10.0
 #: A silence that is told, s.
 _LONG = 10.0
 #: How long lines may take to reach the log after their process has gone, s.
@@ -77,6 +82,27 @@ _OUTERMOST = ("_run_module_as_main", "_bootstrap", "run_scheduler_process")
 _PROGRAM = r"launch_server|__main__|/bin/|sglang/cli/|^<"
 #: Lines of native code and shells behind which there is no process any more.
 _DEADLY = r"Fatal Python error: |^terminate called |Segmentation fault|core dumped|^Killed\b"
+
+#: Lines by which others say that the process of a server is gone: shells (not of another command),
+#: Kubernetes, the kernel, Slurm, Python that has no SGLang, the parser of its arguments.
+_LEAVES = "|".join(
+    (
+        r"^(?:Killed|Terminated)[ \t]*$",
+        r"^\S+: line [0-9]+: +[0-9]+ (?:Killed|Terminated|Aborted|Segmentation fault|Bus error)\b.*"
+        r"(?:launch_(?:server|router)|sglang serve|sglang_router| [\"']?\$[{@A-Za-z])",
+        r"^(?:[^'\"]{0,120}[ \t(])?OOMKilled\b",
+        r"^(?:\[ *[0-9.]+\] )?(?:Memory cgroup out|Out) of memory: Killed process [0-9]+ \((?:python|sglang)",
+        r"^slurmstepd\S*: error: .*(?:[Dd]etected [0-9]+ oom.kill event|CANCELLED AT )",
+        r"^srun: error: \S+: tasks? [0-9,\[\]-]+: (?:Exited with exit code [1-9]|Killed|Terminated|Aborted"
+        r"|Out Of Memory|Segmentation fault|Bus error)",
+        r"^(?:\S*/)?(?:launch_server(?:\.py)?|sglang(?: serve)?): error: ",
+        r"^\S*python[0-9.]*: No module named '?sglang(?:\.(?:launch_server|srt|cli|__main__)\b|['; \t]|$)",
+        r"^\S*python[0-9.]*: Error while finding module specification for 'sglang(?:\.launch_server)?'",
+        r"^(?:\S+: )?(?:line )?(?:[0-9]+: )?(?:\S*python[0-9.]*|sglang): (?:command )?not found",
+    )
+)
+#: What of such a line is quoted, characters.
+_QUOTED = 200
 
 
 class End(StrEnum):
@@ -259,7 +285,11 @@ class Wait:
         self._alive = 0
         #: lines that were there when waiting began: they can be those of an older start
         self._there: int | None = None
-        self._worked: float | None = None
+        #: the first batch of the newest start, and when it was seen
+        self._worked: tuple[int, float] | None = None
+        #: the last line that says that the process is gone, and since when nothing came behind it
+        self._said: tuple[int, str] | None = None
+        self._left: float | None = None
         #: a fate whose reason may still come
         self._weak: Fate | None = None
         self._held = 0
@@ -284,6 +314,11 @@ class Wait:
         """Return the last bar of progress, also one whose line is not ended."""
         held = re.search(BAR, self.follower.tail.partial)
         return f"{held[1]}: {held[2]}%" if held else self.progress.bar
+
+    @property
+    def _lives(self) -> bool:
+        """Tell whether the process is known, and runs."""
+        return self._process is not None and self._lost is None
 
     @property
     def idle(self) -> bool:
@@ -327,6 +362,7 @@ class Wait:
         self._new = True
         if news.fresh:
             self._decides = self._tells = self._doomed = self._worked = self._weak = None
+            self._said = self._left = None
             self._alive = 0
             self._there = None if self._there is None else 0
         self.progress.take(news)
@@ -336,12 +372,20 @@ class Wait:
         if tells:
             self._tells = self._tells or now
         alive = _life(news)
+        if _goes_on(news):
+            self._doomed = None if self._doomed is None else now
+            self._left = None if self._left is None else now
         if alive is not None:
-            self._alive, self._doomed = alive, None
+            self._alive, self._doomed, self._left = alive, None, None
+        said = _leaves(news)
+        if said is not None:
+            self._said, self._left = said, (now if said[0] > self._alive else None)
+        if self._said is not None and self._said[0] < self.progress.since:  # of the start before
+            self._said = self._left = None
         if self.progress.works is None:
             self._worked = None
-        elif self._worked is None:
-            self._worked = now - news.age
+        elif self._worked is None or self._worked[0] != self.progress.works:
+            self._worked = self.progress.works, now - news.age
 
     # ------------------------------------------------------------------ what decides
 
@@ -351,7 +395,7 @@ class Wait:
             if held is not None:
                 self._take(self.follower.take(held), now)
                 self.heard = heard
-            return self._ready(now) or self._judged(now, sure=True) or self._without_a_word()
+            return self._ready(now) or self._judged(now, sure=not self._lives) or self._without_a_word()
         fate = self._ready(now)
         if fate is not None:
             return fate
@@ -361,8 +405,12 @@ class Wait:
         if self._tells is not None:
             settled = quiet >= _CALM or now - self._tells >= _LONGEST
             return self._judged(now, sure=False) if settled and self._affordable(now) else None
+        if self._left is not None and now - self._left >= _LEFT and not self._lives:
+            return self._judged(now, sure=True) or self._without_a_word()
         if self._doomed is not None:
-            return self._judged(now, sure=True) if now - self._doomed >= _LIFELESS else None
+            patience = _LOADING if self.progress.loads else _LIFELESS
+            over = now - self._doomed >= patience and not self._lives
+            return self._judged(now, sure=True) if over else None
         if self._new and (quiet >= _SILENCE or not self._warm):
             return self._judged(now, sure=False)
         return None
@@ -400,6 +448,8 @@ class Wait:
             return None
         if self._probe is not None and self._probe.answered.is_set():
             return self._fate(End.READY, f"{self._probe.url} answers 200, and the log does not say so yet")
+        if self._left is not None and not self._lives:
+            return None
         if self._tells is not None and (progress.ready or (progress.works and self._affordable(now))):
             fate = self._judged(now, sure=False)
             if fate is not None or self._doomed is not None:
@@ -410,7 +460,7 @@ class Wait:
         if progress.works is None or self._worked is None:
             return None
         # a log that begins in the middle, and a node that prints no ready line, show it by their batches
-        if not progress.begun or progress.node is not None or now - self._worked >= _PROVEN:
+        if not progress.begun or progress.node is not None or now - self._worked[1] >= _PROVEN:
             return self._fate(End.READY, f"no line says so, but {name}:{progress.works} shows it at work")
         return None
 
@@ -423,12 +473,13 @@ class Wait:
         diagnosis = self._diagnosis = log.diagnose()
         self._credit -= time.perf_counter() - started
         outcome = diagnosis.outcome
-        if outcome is Outcome.READY and self._lost is None and not self.progress.begun:
+        left = self._left is not None and not self._lives
+        if outcome is Outcome.READY and self._lost is None and not left and not self.progress.begun:
             return self._fate(End.READY, diagnosis.summary.removeprefix("ready: "))
         if outcome not in _ENDS:
             self._doomed = None
             chief = diagnosis.chief
-            if chief is not None and chief.gone is not None:
+            if chief is not None and chief.gone is not None and not left and not self._lives:
                 return self._fate(End.GONE, diagnosis.summary, diagnosis, self.progress.lag(), self._notes())
             return None
         if not (sure or self._lost is not None or _is_over(log.traceback, diagnosis)):
@@ -437,12 +488,14 @@ class Wait:
             self._doomed = None if pardoned else now
             return None
         end = _ENDS[outcome]
-        old = self.follower.lines <= (self._there or 0)
-        notes = (
-            ("no line has come since waiting began: the log may be that of an older start",) if old else ()
-        )
         lag = self.progress.lag() if end is End.HUNG else None
-        return self._fate(end, diagnosis.summary, diagnosis, lag, notes)
+        return self._fate(end, diagnosis.summary, diagnosis, lag, self._old())
+
+    def _old(self) -> tuple[str, ...]:
+        """Return a note that nothing has come since waiting began, if so."""
+        if self.follower.lines > (self._there or 0):
+            return ()
+        return ("no line has come since waiting began: the log may be that of an older start",)
 
     def _without_a_word(self) -> Fate:
         """Return the fate where the log does not tell it, and nothing more is waited for."""
@@ -450,9 +503,17 @@ class Wait:
         serves = diagnosis is not None and diagnosis.outcome is Outcome.READY
         if self._lost is not None and self._process is not None:
             told = "though the log shows a server that serves" if serves else "and the log does not say why"
+            if not self.follower.tail.exists:
+                told, diagnosis = f"and {self.name} never came", None
             hint = "see `dmesg -T | grep -i oom`, its exit code, and whether somebody stopped it"
             said = f"process {self._process.pid} is gone, {told}"
             return self._fate(End.GONE, said, diagnosis, lag, (hint, *notes))
+        if self._said is not None and self._left is not None and not self._lives:
+            line, text = self._said
+            shown = None if serves else diagnosis
+            return self._fate(End.GONE, f"{self.name}:{line} says so: {text}", shown, lag, self._old())
+        if not self.follower.tail.exists:
+            return self._fate(End.TIMED_OUT, f"{self.name} never came: there is no such file", notes=notes)
         if self.follower.tail.ended:
             said = f"before anything in it decides; {self.stands()}"
             return self._fate(End.LOG_ENDED, said, diagnosis, lag, notes)
@@ -488,6 +549,8 @@ class Wait:
         out = []
         if self.follower.lines and self.quiet >= _LONG:
             out.append(f"no line has come for {span(self.quiet)}")
+        if self._said is not None:
+            out.append(f"line {self._said[0]} speaks of an end: {self._said[1]}")
         if self.bar is not None:
             out.append(f"the last bar of progress: {self.bar}")
         if self.progress.node is not None:
@@ -546,6 +609,24 @@ def _life(news: News) -> int | None:
     return None if alive.is_empty() else int(news.records["line"][alive[-1]])
 
 
+def _goes_on(news: News) -> bool:
+    """Tell whether a line shows that anything goes on, be it another program; an empty one shows nothing."""
+    kind = news.kinds.cast(pl.String)
+    answers = kind.is_in(["http_access", "http_lifecycle", "health_check_failed", *_DECIDES, *_TELLS])
+    messages = news.records["message"].filter(~answers.fill_null(False))
+    return bool((messages.str.contains(r"\S") & ~messages.str.contains(f"{_TELLING}|{_LEAVES}")).any())
+
+
+def _leaves(news: News) -> tuple[int, str] | None:
+    """Return the last line that says that the process is gone, and its text."""
+    messages = news.records["message"]
+    found = (~news.records["headed"] & messages.str.contains(_LEAVES)).arg_true()
+    if found.is_empty():
+        return None
+    text = " ".join(messages[found[-1]].split())
+    return int(news.records["line"][found[-1]]), f"{text[:_QUOTED]}..." if len(text) > _QUOTED else text
+
+
 def _is_over(tracebacks: pl.DataFrame, diagnosis: Diagnosis) -> bool:
     """Tell whether a process has ended for certain, by the exceptions and the first fault of a launch."""
     chief = diagnosis.chief
@@ -556,6 +637,8 @@ def _is_over(tracebacks: pl.DataFrame, diagnosis: Diagnosis) -> bool:
     raised = tracebacks.filter((pl.col("line") >= chief.first_line) & pl.col("exception").is_not_null())
     for name, stack in raised.select("process_name", "stack").iter_rows():
         outermost = stack[0] if stack else {"function": None, "path": None}
+        if is_of_a_client(stack or ()):
+            continue
         if name is not None or outermost["function"] in _OUTERMOST:
             return True
         if outermost["function"] == "<module>" and re.search(_PROGRAM, outermost["path"] or ""):

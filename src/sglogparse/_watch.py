@@ -76,9 +76,8 @@ class Watch:
         self._told: set[Any] = set()
         self._outcome: tuple[int, str] | None = None
         self._file = 0
-        #: sum and number of the speeds since `rest` was asked last, by rank
-        self._since: dict[str | None, tuple[float, int]] = {}
-        self._rested = False
+        #: ranks that have told a speed since `rest` was asked last
+        self._since: set[str | None] = set()
         #: who speaks for a data-parallel group
         self._speakers: dict[int | None, str | None] = {}
 
@@ -168,8 +167,8 @@ class Watch:
                     setattr(load, name, row[name])
             load.retracted += row["retracted"]
             self.batches += row["batches"]
-            speeds, count = self._since.get(row["rank"], (0.0, 0))
-            self._since[row["rank"]] = speeds + (row["speeds"] or 0.0), count + row["decodes"]
+            if row["speed"] is not None:
+                self._since.add(row["rank"])
         if any(alarms(news)):
             self._alarm = self._alarm or now
 
@@ -188,11 +187,14 @@ class Watch:
         return self.loads[rank]
 
     def rest(self) -> dict[str | None, float]:
-        """Return the mean speed of each rank since the last call, tokens/s; at first the last one."""
-        found = {rank: speeds / count for rank, (speeds, count) in self._since.items() if count}
-        if not self._rested:  # what was there before says how the server did, not how it does
-            found = {rank: load.speed for rank, load in self.loads.items() if load.speed is not None}
-        self._since, self.batches, self._rested = {}, 0, True
+        """Return the speed of each rank that has told one since the last call, tokens/s.
+
+        It is the last one, as all that is told of a load is of the last batches: a mean beside the number of
+        requests that run now would not belong to it.
+        """
+        found = {rank: load.speed for rank, load in self.loads.items() if load.speed is not None}
+        found = {rank: speed for rank, speed in found.items() if rank in self._since}
+        self._since, self.batches = set(), 0
         return found
 
     @property
@@ -202,7 +204,7 @@ class Watch:
 
 
 def batches(news: News) -> pl.DataFrame:
-    """Return what new batch lines say, a row a rank: the newest values, the speeds, the retractions."""
+    """Return what new batch lines say, a row a rank: the newest values, and the retractions."""
     parts = [
         news.frames[kind].select(
             "line",
@@ -234,8 +236,6 @@ def batches(news: News) -> pl.DataFrame:
         .group_by("dp", "rank", maintain_order=True)
         .agg(
             *newest,
-            pl.col("speed").sum().alias("speeds"),
-            pl.col("speed").count().cast(pl.Int64).alias("decodes"),
             pl.col("retracted", "batches").sum(),
         )
     )

@@ -52,7 +52,7 @@ def told_line(told: Told, *, show_secrets: bool = False) -> Line:
 
 
 def load_line(watch: Watch) -> str:
-    """Return the load of all ranks since the last such line, with what differs between them."""
+    """Return the load of all ranks by their last batches, with what differs between them."""
     batches, speeds = watch.batches, watch.rest()
     if not watch.loads:
         stages = "; ".join(stage_words(stage) for stage in watch.progress.stages()[:_ROWS])
