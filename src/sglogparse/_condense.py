@@ -36,8 +36,8 @@ class Tier(NamedTuple):
 TIERS = {
     "batch": Tier(256, 64_000),
     "access": Tier(500, 10_000),
-    "event": Tier(100, 20_000),
-    "text": Tier(16, 20_000),
+    "event": Tier(8, 20_000),
+    "text": Tier(8, 20_000),
     "block": Tier(50, 500),
 }
 _NAMES = list(TIERS)
@@ -54,7 +54,7 @@ _DEATHS = (
 #: Rows before and behind such a row, and behind a block, that are kept with it.
 BEFORE, BEHIND = 64, 44
 #: Groups of free text of one nature, and of events of one kind, by their words: rare ones are kept.
-_WORDINGS = 256
+_WORDINGS = 128
 _EVENTS = 32
 _LONG = 200
 
