@@ -430,6 +430,26 @@ def test_a_server_that_was_ready_and_is_gone(case, more):
     assert (fate.end, [note for note in fate.notes if "speaks" in note]) == (End.TIMED_OUT, [])
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_start_behind_one_that_is_gone_is_another(case, at_once):
+    case.put(ARGUMENTS, *begin(0), *begin(1), weights_end(0), "Killed")
+    waiting = case.wait(timeout=60)
+    if not at_once:
+        assert case.look(waiting, 5) is None
+    case.put(ARGUMENTS, *begin(1))
+    fate = case.look(waiting, 70)
+    assert (fate.end, fate.lag) == (End.TIMED_OUT, None)
+    assert list(waiting.progress.ranks) == ["TP1"]
+    assert not [note for note in fate.notes if "speaks" in note]
+
+
+def test_a_helper_that_is_gone_does_not_make_another_start_of_a_rank(case):
+    case.put(ARGUMENTS, *begin(0), "Killed", *begin(1))
+    waiting = case.wait()
+    assert case.look(waiting, 60) is None
+    assert list(waiting.progress.ranks) == ["TP0", "TP1"]
+
+
 def test_a_line_of_an_end_is_outweighed_by_a_process_that_lives(case):
     case.put(ARGUMENTS, *begin(0), "srun: error: node1: task 1: Exited with exit code 1")
     fate = case.look(case.wait(timeout=60, process=Process(os.getpid())), 61)

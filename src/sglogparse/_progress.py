@@ -54,6 +54,24 @@ _DRAFT_GRAPH = re.compile(r"\b(?:draft|extend|MTP)\b")
 _TARGET_GRAPH = re.compile(r"\btarget\b")
 #: A bar of progress: what goes on, and how far it is.
 BAR = r"^(?:\[[^\]]*\] )?(?:\[BCG\] )?([A-Z][A-Za-z -]{2,60})(?: \([^()]*\))?: +([0-9]{1,3})%"
+#: Lines by which others say that the process of a server is gone: shells (not of another command),
+#: Kubernetes, the kernel, Slurm, Python that has no SGLang, the parser of its arguments.
+LEAVES = "|".join(
+    (
+        r"^(?:Killed|Terminated)[ \t]*$",
+        r"^\S+: line [0-9]+: +[0-9]+ (?:Killed|Terminated|Aborted|Segmentation fault|Bus error)\b.*"
+        r"(?:launch_(?:server|router)|sglang serve|sglang_router| [\"']?\$[{@A-Za-z])",
+        r"^(?:[^'\"]{0,120}[ \t(])?OOMKilled\b",
+        r"^(?:\[ *[0-9.]+\] )?(?:Memory cgroup out|Out) of memory: Killed process [0-9]+ \((?:python|sglang)",
+        r"^slurmstepd\S*: error: .*(?:[Dd]etected [0-9]+ oom.kill event|CANCELLED AT )",
+        r"^srun: error: \S+: tasks? [0-9,\[\]-]+: (?:Exited with exit code [1-9]|Killed|Terminated|Aborted"
+        r"|Out Of Memory|Segmentation fault|Bus error)",
+        r"^(?:\S*/)?(?:launch_server(?:\.py)?|sglang(?: serve)?): error: ",
+        r"^\S*python[0-9.]*: No module named '?sglang(?:\.(?:launch_server|srt|cli|__main__)\b|['; \t]|$)",
+        r"^\S*python[0-9.]*: Error while finding module specification for 'sglang(?:\.launch_server)?'",
+        r"^(?:\S+: )?(?:line )?(?:[0-9]+: )?(?:\S*python[0-9.]*|sglang): (?:command )?not found",
+    )
+)
 _PHASE_ORDER = {name: index for index, name in enumerate(START_PHASES)}
 
 
@@ -105,6 +123,12 @@ class Lag(NamedTuple):
     took: float | None
 
 
+def leaves(news: News) -> pl.DataFrame:
+    """Return the new lines that say that the process is gone: their numbers and texts."""
+    gone = ~pl.col("headed") & pl.col("message").str.contains(LEAVES)
+    return news.records.filter(gone).select("line", "message")
+
+
 def _within(lines: pl.Series, first: int, last: int) -> bool:
     """Tell whether one of some lines, which are in order, stands behind a line and before another one."""
     place = lines.search_sorted(first, side="left")
@@ -132,6 +156,8 @@ class Progress:
         self.since = 0
         #: a process has ended
         self.ended = False
+        #: a line says that a process is gone, and it may have been this one
+        self.left = False
         #: a line of a start was seen: the log does not begin in the middle of serving
         self.begun = False
         #: the node, where it is not the first one: only the first prints that it is ready
@@ -150,11 +176,14 @@ class Progress:
         self._date(news.records, came)
         if self._stamp is None:
             self._stamp, self._anchor = came, came
-        worked = self._batches(news)
+        worked, left = self._batches(news), leaves(news)["line"]
         since = self.since
         for line, kind, rank, at, detail in self._events(news):
             over = self.ready is not None or self.ended or self.works is not None
-            if kind in BEGINS and (over or _within(worked, self.since, line)):
+            over = over or _within(worked, self.since, line)
+            # what is gone may have been a helper: that a rank begins is no new start then
+            over = over or (kind == "server_args" and (self.left or _within(left, self.since, line)))
+            if kind in BEGINS and over:
                 self.clear()
                 self.since = line
             self._event(line, kind, rank, at, detail)
@@ -164,6 +193,7 @@ class Progress:
             self._date(records, came)
         self._spoken(records)
         mine = worked.filter(worked >= self.since)
+        self.left = self.left or not left.filter(left >= self.since).is_empty()
         if self.works is None and not mine.is_empty():
             self.works = int(mine[0])
         bars = news.records["message"].str.extract_groups(BAR).struct.unnest().drop_nulls()

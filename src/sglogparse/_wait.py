@@ -32,7 +32,7 @@ import polars as pl
 from sglogparse._faults import is_of_a_client
 from sglogparse._follow import Block, Follower
 from sglogparse._launches import rank_spread
-from sglogparse._progress import BAR, UP, Lag, Progress, Stage
+from sglogparse._progress import BAR, LEAVES, UP, Lag, Progress, Stage, leaves
 from sglogparse._report import Diagnosis, Outcome
 from sglogparse._vitals import span
 
@@ -83,25 +83,7 @@ _PROGRAM = r"launch_server|__main__|/bin/|sglang/cli/|^<"
 #: Lines of native code and shells behind which there is no process any more.
 _DEADLY = r"Fatal Python error: |^terminate called |Segmentation fault|core dumped|^Killed\b"
 
-#: Lines by which others say that the process of a server is gone: shells (not of another command),
-#: Kubernetes, the kernel, Slurm, Python that has no SGLang, the parser of its arguments.
-_LEAVES = "|".join(
-    (
-        r"^(?:Killed|Terminated)[ \t]*$",
-        r"^\S+: line [0-9]+: +[0-9]+ (?:Killed|Terminated|Aborted|Segmentation fault|Bus error)\b.*"
-        r"(?:launch_(?:server|router)|sglang serve|sglang_router| [\"']?\$[{@A-Za-z])",
-        r"^(?:[^'\"]{0,120}[ \t(])?OOMKilled\b",
-        r"^(?:\[ *[0-9.]+\] )?(?:Memory cgroup out|Out) of memory: Killed process [0-9]+ \((?:python|sglang)",
-        r"^slurmstepd\S*: error: .*(?:[Dd]etected [0-9]+ oom.kill event|CANCELLED AT )",
-        r"^srun: error: \S+: tasks? [0-9,\[\]-]+: (?:Exited with exit code [1-9]|Killed|Terminated|Aborted"
-        r"|Out Of Memory|Segmentation fault|Bus error)",
-        r"^(?:\S*/)?(?:launch_server(?:\.py)?|sglang(?: serve)?): error: ",
-        r"^\S*python[0-9.]*: No module named '?sglang(?:\.(?:launch_server|srt|cli|__main__)\b|['; \t]|$)",
-        r"^\S*python[0-9.]*: Error while finding module specification for 'sglang(?:\.launch_server)?'",
-        r"^(?:\S+: )?(?:line )?(?:[0-9]+: )?(?:\S*python[0-9.]*|sglang): (?:command )?not found",
-    )
-)
-#: What of such a line is quoted, characters.
+#: What of a line is quoted, characters.
 _QUOTED = 200
 
 
@@ -614,17 +596,17 @@ def _goes_on(news: News) -> bool:
     kind = news.kinds.cast(pl.String)
     answers = kind.is_in(["http_access", "http_lifecycle", "health_check_failed", *_DECIDES, *_TELLS])
     messages = news.records["message"].filter(~answers.fill_null(False))
-    return bool((messages.str.contains(r"\S") & ~messages.str.contains(f"{_TELLING}|{_LEAVES}")).any())
+    return bool((messages.str.contains(r"\S") & ~messages.str.contains(f"{_TELLING}|{LEAVES}")).any())
 
 
 def _leaves(news: News) -> tuple[int, str] | None:
     """Return the last line that says that the process is gone, and its text."""
-    messages = news.records["message"]
-    found = (~news.records["headed"] & messages.str.contains(_LEAVES)).arg_true()
+    found = leaves(news).tail(1)
     if found.is_empty():
         return None
-    text = " ".join(messages[found[-1]].split())
-    return int(news.records["line"][found[-1]]), f"{text[:_QUOTED]}..." if len(text) > _QUOTED else text
+    line, message = found.row(0)
+    text = " ".join(message.split())
+    return int(line), f"{text[:_QUOTED]}..." if len(text) > _QUOTED else text
 
 
 def _is_over(tracebacks: pl.DataFrame, diagnosis: Diagnosis) -> bool:
