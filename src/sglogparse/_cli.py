@@ -253,8 +253,8 @@ def _no_frame(name: str, known: list[str]) -> click.BadParameter:
     import difflib
 
     near = difflib.get_close_matches(name.lower(), known, 1)
-    meant = f"; did you mean {near[0]}?" if near else f"; frames: {', '.join(known)}"
-    return click.BadParameter(f"no frame is called {name!r}{meant}")
+    meant = f"; did you mean {near[0]}?" if near else ";"
+    return click.BadParameter(f"no frame is called {name!r}{meant} frames: {', '.join(known)}")
 
 
 def _frames_of(logs: tuple[str, ...], folder: Path | None) -> list[dict[str, Any]]:
