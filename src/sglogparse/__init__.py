@@ -44,7 +44,7 @@ __all__ = [
 if "polars" not in sys.modules:
     # polars' allocator gives memory back after half a second, and reading a log asks for it again at once: a
     # quarter of the time. Read by polars when it is loaded; a setting of the user's own stays.
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:10000")
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:1000")
 
 
 #: What is imported when it is asked for, not before: `sglogparse --help` needs neither polars nor the stages.
