@@ -220,3 +220,73 @@ def test_several_files_are_read_in_bounded_pieces(tmp_path):
     assert told == [sum(path.stat().st_size for path in paths), None]
     assert [one.lines for one in log.files] == [3 + number for number in range(30)]
     assert log.lines.equals(read_log(paths).lines)
+
+
+def lost(second, room, reason):
+    return at(
+        second,
+        f"Decode transfer failed for request rank=0 decode_req.req.rid='r{room}' "
+        f"decode_req.req.bootstrap_room={room} with exception KVTransferError(bootstrap_room={room}): {reason}",
+    )
+
+
+def test_one_reason_among_many_echoes_is_kept(tmp_path):
+    aborted, own = "Aborted by AbortReq.", "Failed to get kvcache from prefill instance, it might be dead"
+    lines = [*READY]
+    for n in range(600):
+        lines += [decode(30 + n), lost(30 + n, n + 1, aborted)]
+    lines += [lost(700, 9001, own), *(lost(701 + n, 9100 + n, aborted) for n in range(600))]
+    path = log_of(tmp_path, lines)
+    thin, whole = in_pieces(path, block=100, piece=100, most=0, tiers=NARROW), read_log(path)
+    assert thin.kv_transfer_failed.height < 100
+    (one,), (two,) = (
+        [found for found in log.diagnose().findings if found.code == "T001"] for log in (thin, whole)
+    )
+    assert (one.severity, one.root, one.cause) == (two.severity, two.root, two.cause)
+    assert (one.severity.value, one.root.line) == ("error", len(READY) + 1201)
+    assert one.message.startswith("more than ")
+
+
+def test_a_text_that_a_rule_looks_for_is_kept_among_others_like_it(tmp_path):
+    answers = [
+        f'{{"text":"","meta_info":{{"id":"a{n}","finish_reason":{{"type":"length"}}}}}}' for n in range(900)
+    ]
+    telling = (
+        '{"text":"","meta_info":{"finish_reason":{"type":"abort","message":"Decode transfer failed for r7"}}}'
+    )
+    path = log_of(tmp_path, [*READY, *answers[:500], telling, *answers[500:]])
+    thin, whole = in_pieces(path, block=100, piece=100, most=0, tiers=NARROW), read_log(path)
+    assert thin.lines.height < 100
+    assert [(one.code, one.root) for one in thin.diagnose().findings] == [
+        (one.code, one.root) for one in whole.diagnose().findings
+    ]
+    assert "P004" in {one.code for one in thin.diagnose().findings}
+
+
+def test_the_traceback_of_an_end_is_kept_among_caught_ones(tmp_path):
+    caught = [
+        "[2026-05-01 09:30:00] Task exception was never retrieved",
+        "Traceback (most recent call last):",
+        '  File "/opt/sglang/srt/managers/tokenizer_manager.py", line 5, in watch',
+        "    raise ValueError(text)",
+        "ValueError: odd text",
+    ]
+    ended = [
+        "Process Process-5:",
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.12/multiprocessing/process.py", line 314, in _bootstrap',
+        "    self.run()",
+        '  File "/opt/sglang/srt/managers/detokenizer_manager.py", line 300, in run_detokenizer_process',
+        "    manager.event_loop()",
+        '  File "/opt/sglang/srt/managers/detokenizer_manager.py", line 100, in event_loop',
+        "    raise ValueError(text)",
+        "ValueError: bad rid",
+    ]
+    some = [line for n in range(60) for line in (*caught, decode(30 + n))]
+    more = caught * 60
+    path = log_of(tmp_path, [*READY, *some, *ended, *more])
+    thin, whole = in_pieces(path, block=100, piece=100, most=0, tiers=NARROW), read_log(path)
+    assert thin.traceback.height < 40
+    one, two = thin.diagnose(), whole.diagnose()
+    assert (one.outcome, one.cause, one.root) == (two.outcome, two.cause, two.root)
+    assert one.root.message == "ValueError: bad rid"

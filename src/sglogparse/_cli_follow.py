@@ -91,10 +91,10 @@ def wait(
     _check_url(url)
     probe = None if url is None else Probe(url)
     waiting = Wait(log, timeout, None if pid is None else Process(pid), probe)
-    with _ended_by(lambda: sys.exit(_TERMINATED)):
+    with _ended_by(lambda: sys.exit(_TERMINATED)) as check:
         if probe is not None:
             probe.start()
-        fate = _wait(waiting, quiet=quiet)
+        fate = _wait(waiting, check, quiet=quiet)
     waiting.follower.tail.close()
     shown = fate if show_secrets else masked_fate(fate)
     put(render_json(shown) if output_format == "json" else render_fate(shown, min(width(), 100), colour()))
@@ -118,7 +118,7 @@ def _check_url(url: str | None) -> None:
         raise click.BadParameter("--url cannot have a user or a password in it")
 
 
-def _wait(waiting: Wait, *, quiet: bool) -> Fate:
+def _wait(waiting: Wait, check: Callable[[], None], *, quiet: bool) -> Fate:
     from sglogparse._wait import rehearse
     from sglogparse.render.text import render_text
     from sglogparse.render.wait import progress_line, progress_view
@@ -127,6 +127,7 @@ def _wait(waiting: Wait, *, quiet: bool) -> Fate:
     with _live(sys.stderr, terminal) as live:
         drawn, told, at, ready = -math.inf, "", waiting.begun, False
         while (fate := waiting.step()) is None:
+            check()
             now = time.monotonic()
             if live is not None and now - drawn >= _DRAW:
                 drawn = now
@@ -168,16 +169,18 @@ def watch(log: str, interval: float, show_secrets: bool) -> None:
     watching = Watch(log)
     screen = _Screen(watching, interval, show_secrets=show_secrets)
     try:
-        with _ended_by(_interrupt), screen:
+        with _ended_by(_interrupt) as check, screen:
             while not watching.ended:
+                check()
                 screen.show(watching.step())
                 time.sleep(watching.pause)
     except KeyboardInterrupt:
         pass
     except OSError:  # nobody reads it any more, or the terminal is gone
         screen.hush()
-    with _ended_by(lambda: sys.exit(_TERMINATED)):
+    with _ended_by(lambda: sys.exit(_TERMINATED)) as check:
         screen.end()
+        check()
     watching.follower.tail.close()
     diagnosis = watching.diagnosis
     raise click.exceptions.Exit(3 if diagnosis is None else diagnosis.exit_code())
@@ -300,13 +303,27 @@ def _interrupt() -> None:
 
 
 @contextmanager
-def _ended_by(end: Callable[[], object]) -> Iterator[None]:
-    """Let SIGTERM end what is done in good order, as Ctrl-C does: terminals get back what they were."""
+def _ended_by(end: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """Let SIGTERM end what is done in good order, as Ctrl-C does: terminals get back what they were.
+
+    Yields what is to be called between two steps: an exception within one could be taken for another's. A
+    second signal does not wait for the end of a step.
+    """
+    come = threading.Event()
+
+    def check() -> None:
+        if come.is_set():
+            end()
+
+    def terminated(*_: object) -> None:
+        check()
+        come.set()
+
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield check
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: end())
+    before = signal.signal(signal.SIGTERM, terminated)
     try:
-        yield
+        yield check
     finally:
         signal.signal(signal.SIGTERM, before)
