@@ -39,10 +39,8 @@ MOST = 500_000
 PIECE = 100_000
 #: Events without which nothing is known of a cut, one behind the other: lines of a family reach that far.
 _QUIET = 16
-#: Lines that are looked at for a cut, from the last one; lines of one process can stand that far apart.
-_LOOKED_AT = 50_000
+#: Lines of one process can stand that far apart.
 _FAR = 500
-_MOST_TRIED = 64
 #: Pieces are this many times as long as they should be before they are cut where something may go on.
 _PATIENCE = 4
 
@@ -283,21 +281,22 @@ def quiet(read: Read, behind: int) -> int:
 
     It is that of an event behind so many other events.
     """
-    height = read.records.height
-    start = max(0, height - _LOOKED_AT)
-    records, kinds = read.records[start:], read.kinds[start:]
-    files = records["file"]
-    first_of_last = files.index_of(files[-1]) or 0
+    records, kinds = read.records, read.kinds
+    first_of_last = records["file"].index_of(records["file"][-1]) or 0
     if first_of_last:  # of several files the last one may go on
-        return start + first_of_last
+        return first_of_last
     event = kinds.is_not_null() & ~kinds.is_in(_NOT_QUIET).fill_null(False)
     runs = event.cast(pl.UInt8).rolling_sum(behind + 1) == behind + 1
-    tagged = _tagged(records, event)
-    opened = _opened(read, start)
-    for row in reversed(runs.arg_true()[-_MOST_TRIED:].to_list()):
-        if not tagged[max(0, row - _FAR) : row].any() and not (opened[row] if opened is not None else 0):
-            return start + int(row)
-    return 0
+    place = pl.int_range(records.height, dtype=pl.Int64, eager=True)
+    tagged = place.zip_with(
+        _tagged(records, event), pl.Series([None], dtype=pl.Int64).new_from_index(0, len(place))
+    )
+    cuts = runs & ((place - tagged.forward_fill()) > _FAR).fill_null(True)
+    opened = _opened(read)
+    if opened is not None:
+        cuts &= opened == 0
+    rows = cuts.arg_true()
+    return 0 if rows.is_empty() else int(rows[-1])
 
 
 #: Events that lines below them can belong to.
@@ -310,12 +309,12 @@ def _tagged(records: pl.DataFrame, event: pl.Series) -> pl.Series:
     return ~event & (message.str.starts_with("(") | message.str.starts_with("[rank"))
 
 
-def _opened(read: Read, start: int) -> pl.Series | None:
+def _opened(read: Read) -> pl.Series | None:
     """Return, row by row, how many processes that a carrier names may go on; None where it names none."""
     own = read.carried.drop_nulls("origin").select("file", "line", "origin")
     if own.is_empty():
         return None
-    places = read.records[start:].select("file", "line").with_columns(free=read.kinds[start:].is_null())
+    places = read.records.select("file", "line").with_columns(free=read.kinds.is_null())
     told = places.join(own, on=["file", "line"], how="left", maintain_order="left")
     free = pl.col("free").cast(pl.Int32)
     change = pl.when(pl.col("origin").is_not_null()).then(free - free.shift(1).over("origin").fill_null(0))
