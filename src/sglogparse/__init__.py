@@ -41,10 +41,12 @@ __all__ = [
 ]
 
 
+#: How long polars' allocator keeps memory. By itself it gives it back after half a second, and reading a log asks
+#: for it again at once: a quarter of the time. Commands read piece by piece, in less memory, and keep less.
+_KEEP, _KEEP_LESS = "dirty_decay_ms:10000", "dirty_decay_ms:1000"
 if "polars" not in sys.modules:
-    # polars' allocator gives memory back after half a second, and reading a log asks for it again at once: a
-    # quarter of the time. Read by polars when it is loaded; a setting of the user's own stays.
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:1000")
+    # read by polars when it is loaded; a setting of the user's own stays
+    os.environ.setdefault("_RJEM_MALLOC_CONF", _KEEP)
 
 
 #: What is imported when it is asked for, not before: `sglogparse --help` needs neither polars nor the stages.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sglogparse import _cli_follow, _cli_pieces
+from sglogparse import _KEEP, _KEEP_LESS, _cli_follow, _cli_pieces
 from sglogparse._cli_common import colour as _colour
 from sglogparse._cli_common import hush as _hush
 from sglogparse._cli_common import logs as _logs
@@ -126,6 +127,8 @@ def main(ctx: click.Context) -> None:
     """
     # a command makes much and drops little: with Python's thresholds the collector takes a tenth of its time
     gc.set_threshold(_OFTEN, 50, 100)
+    if os.environ.get("_RJEM_MALLOC_CONF") == _KEEP:
+        os.environ["_RJEM_MALLOC_CONF"] = _KEEP_LESS
     # nor is it worth its time when a command has ended
     ctx.call_on_close(gc.freeze)
     for stream in (sys.stdout, sys.stderr):

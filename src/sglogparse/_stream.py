@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Bytes of text of a block.
 BLOCK = 16 << 20
+#: The same where a log is kept whole anyway.
+_WHOLE_BLOCK = 40 << 20
 #: Lines up to which all of them are kept.
 MOST = 500_000
 #: Lines of a piece, at the least.
@@ -206,7 +208,7 @@ def read_whole(paths: Iterable[str | Path]) -> Log:
     """
     sources = open_sources(paths)
     reader = _Whole()
-    for _ in feeding(reader, stream(sources, BLOCK)):
+    for _ in feeding(reader, stream(sources, _WHOLE_BLOCK)):
         pass
     open_, accepted = reader.rest()
     read = joined_reads(open_ or [read_lines(pl.DataFrame(schema=_LINES), accepted)], accepted)
