@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 
-#: How long polars' allocator keeps memory. By itself it gives it back after half a second, and reading a log
-#: asks for it again at once: a quarter of the time. Commands read piece by piece, in less memory, and keep less.
+#: How long polars' allocator keeps memory. By itself it gives it back after half a second, and reading a
+#: log asks for it again at once: a quarter of the time. Commands read piece by piece, and keep less.
 _KEEP, _KEEP_LESS = "dirty_decay_ms:10000", "dirty_decay_ms:1000"
 if "polars" not in sys.modules:
     # read by polars when it is loaded; a setting of the user's own stays
