@@ -1,8 +1,10 @@
 """Lazy frames: whatever is asked of them, they are the frames of a whole reading."""
 
 import datetime
+import gc
 import gzip
 import json
+import sys
 import tarfile
 from pathlib import Path
 
@@ -290,6 +292,19 @@ def test_a_limit_ends_the_reading(engine, log_of, small_pieces, monkeypatch):
     found = scan_log(path).decode_batch.select("running_req").head(3).collect(engine=engine)
     assert found["running_req"].to_list() == [0, 1, 2]
     assert sum(read) <= 10 * (pl.thread_pool_size() + 2)
+
+
+def test_a_reading_that_is_ended_says_nothing(log_of, small_pieces, monkeypatch):
+    path = log_of(*batches(1_000))
+    small_pieces(10, 5)
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    frame = scan_log(path).decode_batch
+    for _ in range(40):
+        found = frame.filter(pl.col("line") > 20).head(3).filter(pl.col("tp") == 1).collect()
+        assert found["line"].to_list() == [22]
+    gc.collect()
+    assert said == []
 
 
 def test_blocks_are_taken_as_fast_as_their_frames_are(log_of, small_pieces, monkeypatch):

@@ -340,17 +340,17 @@ def _side_by_side(
         return
     width = pl.thread_pool_size()
     running: deque[Future[pl.DataFrame]] = deque()
-    with ThreadPoolExecutor(width) as pool:
-        try:
-            for piece in chain(first, pieces):
-                running.append(pool.submit(work, piece))
-                if len(running) > width:
-                    yield running.popleft().result()
-            while running:
+    pool = ThreadPoolExecutor(width)
+    try:
+        for piece in chain(first, pieces):
+            running.append(pool.submit(work, piece))
+            if len(running) > width:
                 yield running.popleft().result()
-        finally:
-            for one in running:
-                one.cancel()
+        while running:
+            yield running.popleft().result()
+    finally:
+        # polars can end a source within one of the pool's own threads, which cannot wait for itself
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 # ------------------------------------------------------------------ an event's lines

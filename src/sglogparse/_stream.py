@@ -259,23 +259,23 @@ def told(
 def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
     """Feed blocks of lines to a reader, reading some of them side by side; yield after each."""
     width = pl.thread_pool_size()
-    with ThreadPoolExecutor(width) as pool:
-        waiting: deque[Future[Read]] = deque()
-        try:
-            for block in blocks:
-                ready = reader.ready(block)
-                if ready.is_empty():
-                    continue
-                waiting.append(pool.submit(read_lines, ready, reader.accepted))
-                if len(waiting) > width:
-                    reader.take(waiting.popleft().result())
-                    yield
-            while waiting:
+    pool = ThreadPoolExecutor(width)
+    waiting: deque[Future[Read]] = deque()
+    try:
+        for block in blocks:
+            ready = reader.ready(block)
+            if ready.is_empty():
+                continue
+            waiting.append(pool.submit(read_lines, ready, reader.accepted))
+            if len(waiting) > width:
                 reader.take(waiting.popleft().result())
                 yield
-        finally:
-            for one in waiting:
-                one.cancel()
+        while waiting:
+            reader.take(waiting.popleft().result())
+            yield
+    finally:
+        # a lazy frame can be ended within one of the pool's own threads, which cannot wait for itself
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def quiet(read: Read, behind: int) -> int:
