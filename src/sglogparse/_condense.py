@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from sglogparse._families import family_names
+from sglogparse._records import places_of
 from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Keeper:
         if sparing:
             kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
         rows = _compact(rows.filter(kept))
-        places = _places(rows)
+        places = places_of(rows)
         frames = {
             name: _compact(frame.filter(_within(frame, places))) for name, frame in piece.frames.items()
         }
@@ -465,14 +466,9 @@ def _allowed(rows: pl.DataFrame, table: pl.DataFrame, key: str, at: str, turn: s
     return found.select(kept=(first | last | (pl.col("turn") % pl.col("step") == 0)).fill_null(False))["kept"]
 
 
-def _places(frame: pl.DataFrame) -> pl.Series:
-    """Return a number a row by which lines of several files are in order."""
-    return (frame["file"].cast(pl.UInt64) * (1 << 32)) + frame["line"]
-
-
 def _within(frame: pl.DataFrame, places: pl.Series) -> pl.Series:
     """Tell which rows stand at one of some places, which are in order."""
-    own = _places(frame)
+    own = places_of(frame)
     return places.gather(places.search_sorted(own).clip(0, len(places) - 1)) == own
 
 

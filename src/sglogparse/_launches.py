@@ -28,6 +28,7 @@ from sglogparse._compiler import compiled_plan
 from sglogparse._events import COUNTS, printed
 from sglogparse._grammar import rule_names
 from sglogparse._nothing import LaunchFrames, Nothing
+from sglogparse._records import place_of, places_of
 from sglogparse._report import Evidence
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Whole:
 
     def rows_of(self, frame: pl.DataFrame) -> pl.Series:
         """Return the rows of the lines of a frame, which are in their order."""
-        return _keys(self.lines).search_sorted(_keys(frame)).cast(pl.UInt32).alias("row")
+        return places_of(self.lines).search_sorted(places_of(frame)).cast(pl.UInt32).alias("row")
 
 
 class throughout:
@@ -604,7 +605,7 @@ def _split(log: Log | Part) -> list[Launch]:
     ]
     if not edges:
         return []
-    keys = pl.Series([_key(*edge) for edge in edges] + [_key(len(log.files), 1)], dtype=pl.UInt64)
+    keys = pl.Series([place_of(*edge) for edge in edges] + [place_of(len(log.files), 1)], dtype=pl.UInt64)
     rows = _cuts(log.lines, keys) if len(edges) > 1 else [0, log.lines.height]
     parts: list[dict[str, tuple[int, int]]] = [{} for _ in edges]
     for name, frame in log.frames.found.items():
@@ -778,19 +779,11 @@ def _is_new(own: Mapping[str, pl.DataFrame], again: Mapping[str, Any]) -> bool:
     return not first.is_empty() and not then.is_empty() and then[0] >= _AS_FREE * first[0]
 
 
-def _key(file: int, line: int) -> int:
-    return (file << 32) + line
-
-
 def _cuts(frame: pl.DataFrame, keys: pl.Series) -> list[int]:
     """Return the rows at which a frame, which is in the order of its lines, is cut at the keys."""
     if frame.is_empty():
         return [0] * len(keys)
-    return _keys(frame).search_sorted(keys, side="left").to_list()
-
-
-def _keys(frame: pl.DataFrame) -> pl.Series:
-    return frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
+    return places_of(frame).search_sorted(keys, side="left").to_list()
 
 
 def _launch(path: str, whole: Whole, number: int, frames: LaunchFrames) -> Launch:

@@ -18,7 +18,7 @@ from sglogparse._compiler import compiled_plan
 from sglogparse._events import BLOCKS, COUNTS, Frames, event_schemas, read_events
 from sglogparse._families import FOREIGN_DOCS, foreign_schema, read_families
 from sglogparse._grammar import docs
-from sglogparse._records import RANKS, RECORD_SCHEMA, read_records
+from sglogparse._records import RANKS, RECORD_SCHEMA, place_of, places_of, read_records
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile
 from sglogparse._spans import Span, indented
@@ -196,16 +196,11 @@ def _place(records: pl.DataFrame, row: int) -> int | None:
     return place_of(file, line)
 
 
-def place_of(file: int, line: int) -> int:
-    """Return a number by which lines of several files are in order."""
-    return (file << 32) + line
-
-
 def _positions(frame: pl.DataFrame, edges: Sequence[int | None]) -> tuple[int, int]:
     """Return where lines (by their keys; None is behind the last one) stand in a frame that is in order."""
     if frame.is_empty():
         return 0, 0
-    own = frame.select(pl.col("file").cast(pl.UInt64) * (1 << 32) + pl.col("line")).to_series()
+    own = places_of(frame)
     first, last = (frame.height if edge is None else int(own.search_sorted(edge)) for edge in edges)
     return first, last
 

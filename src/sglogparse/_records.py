@@ -37,6 +37,16 @@ RECORD_SCHEMA: dict[str, pl.DataType] = {
 }
 
 
+def place_of(file: int, line: int) -> int:
+    """Return a number by which the lines of several files are in order."""
+    return (file << 32) + line
+
+
+def places_of(frame: pl.DataFrame) -> pl.Series:
+    """Return the same of each row of a frame."""
+    return (frame["file"].cast(pl.UInt64) * place_of(1, 0)) + frame["line"]
+
+
 def read_records(
     lines: pl.DataFrame, plan: Plan, accepted: Accepted | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
