@@ -219,49 +219,77 @@ def rule_patterns(text: str, *starts: str) -> list[dict[str, str]]:
     ]
 
 
-def first_characters(pattern: str) -> str | None:
-    """Return the characters with which a text that matches can begin; None where they cannot be listed.
+#: How a text can begin, each as the characters that can stand at its first places; "" is its end.
+Openings = tuple[tuple[str, ...], ...]
+#: Characters of a beginning that are told, and beginnings of one pattern that are told apart.
+_OPENING, _MOST_OPENINGS = 3, 64
+#: How a part can begin, and whether that is all of the part.
+_Begun = set[tuple[tuple[str, ...], bool]]
 
-    >>> first_characters("^(?:ab|[c-e]+)x")
-    'acde'
+
+def openings(pattern: str) -> Openings | None:
+    """Return how a text that matches can begin; None where that cannot be listed.
+
+    >>> openings("^(?:ab|[c-e]+)x")
+    (('a', 'b', 'x'), ('cde', 'cde', 'cde'), ('cde', 'cde', 'x'), ('cde', 'x'))
     """
     parsed = re._parser.parse(pattern)
-    found, empty = _firsts(parsed)
-    return None if found is None or empty else "".join(sorted(found))
+    for length in range(_OPENING, 0, -1):
+        found = sorted({opening for opening, _ in _begun(parsed, length)})
+        if () in found:
+            return None
+        if len(found) <= _MOST_OPENINGS:
+            break
+    return tuple(found)
 
 
-def _firsts(parts: Iterable[tuple[Any, Any]]) -> tuple[set[str] | None, bool]:
-    """Return the first characters of a parsed pattern (None: any), and whether it can match nothing."""
-    found: set[str] = set()
-    for operator, value in parts:
-        name, empty = str(operator), False
-        some: set[str] | None = None
-        if name == "AT":
-            some, empty = set(), True
-        elif name == "LITERAL":
-            some = {chr(value)}
-        elif name == "IN":
-            some = _class(value)
-        elif name == "SUBPATTERN":
-            some, empty = _firsts(value[-1])
-        elif name in ("MAX_REPEAT", "MIN_REPEAT"):
-            some, empty = _firsts(value[2])
-            empty = empty or value[0] == 0
-        elif name == "BRANCH":
-            branches = [_firsts(branch) for branch in value[1]]
-            empty = any(nothing for _, nothing in branches)
-            some = set()
-            for one, _ in branches:
-                some = None if one is None or some is None else some | one
-        if some is None:
-            return None, False
-        found |= some
-        if not empty:
-            return found, False
-    return found, True
+def _begun(parts: Iterable[tuple[Any, Any]], length: int) -> _Begun:
+    """Return how a text of a parsed pattern can begin, up to some characters."""
+    found: _Begun = {((), True)}
+    for part in parts:
+        if not any(whole for _, whole in found):
+            break
+        found = _behind(found, _begins(part, length), length)
+    return found
 
 
-def _class(items: Iterable[tuple[Any, Any]]) -> set[str] | None:
+def _begins(part: tuple[Any, Any], length: int) -> _Begun:
+    operator, value = str(part[0]), part[1]
+    characters: str | None = None
+    if operator == "AT":
+        # nothing stands at the end of a text
+        return {(("",), False)} if str(value).startswith("AT_END") else {((), True)}
+    if operator == "LITERAL":
+        characters = chr(value)
+    elif operator == "IN":
+        characters = _class(value)
+    elif operator == "SUBPATTERN" and not (value[1] or value[2]):  # without flags
+        return _begun(value[-1], length)
+    elif operator == "BRANCH":
+        return {one for branch in value[1] for one in _begun(branch, length)}
+    elif operator in ("MAX_REPEAT", "MIN_REPEAT"):
+        least, most, item = value
+        last: _Begun = {((), True)}
+        found = set(last) if least == 0 else set()
+        for count in range(1, min(most, length) + 1):
+            last = _behind(last, _begun(item, length), length)
+            found |= last if count >= least else set()
+        # of more repeats than are looked at it is known how the first ones begin
+        return found or {(opening, False) for opening, _ in last}
+    return {((), False)} if characters is None else {((characters,), True)}
+
+
+def _behind(found: _Begun, more: _Begun, length: int) -> _Begun:
+    """Return how a text can begin that goes on, where its beginning is not all, with another part."""
+    both: _Begun = set()
+    for opening, whole in found:
+        for rest, to_its_end in more if whole else (((), False),):
+            longer = (opening + rest)[:length]
+            both.add((longer, whole and to_its_end and len(longer) < length))
+    return both
+
+
+def _class(items: Iterable[tuple[Any, Any]]) -> str | None:
     """Return the characters of a class; None for a negated one, or one that is named."""
     found: set[str] = set()
     for operator, value in items:
@@ -271,7 +299,7 @@ def _class(items: Iterable[tuple[Any, Any]]) -> set[str] | None:
             found |= {chr(code) for code in range(value[0], value[1] + 1)}
         else:
             return None
-    return found
+    return "".join(sorted(found))
 
 
 class _Compiler:

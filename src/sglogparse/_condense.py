@@ -59,6 +59,8 @@ _WORDINGS = 128
 _EVENTS = 32
 _LONG = 200
 
+#: Texts may be held of so many times the rows that are kept.
+_GARBAGE = 2
 #: Rows that are put by before they are thinned out together.
 FRESH = 250_000
 
@@ -102,6 +104,8 @@ class _Piece:
 
     rows: pl.DataFrame
     frames: dict[str, pl.DataFrame]
+    #: rows whose texts it holds in memory, where they have been thinned out: more than it has
+    held: int | None = None
 
 
 class Keeper:
@@ -129,9 +133,9 @@ class Keeper:
         other._starts = dict(self._starts)
         return other
 
-    def add(self, log: Log) -> None:
-        """Take the next lines."""
-        rows = self._placed(log)
+    def add(self, log: Log, groups: pl.DataFrame) -> None:
+        """Take the next lines, with the groups of their rows."""
+        rows = self._placed(log, groups)
         self.seen += rows.height
         self._fresh += rows.height
         frames = dict(log.frames.found)
@@ -141,7 +145,7 @@ class Keeper:
             last = self._pieces.pop()
             ends = last.rows[-BEFORE:]
             both = _near(pl.concat([ends, rows]))
-            earlier = _Piece(pl.concat([last.rows[:-BEFORE], both[: ends.height]]), last.frames)
+            earlier = replace(last, rows=pl.concat([last.rows[:-BEFORE], both[: ends.height]]))
             piece = _Piece(both[ends.height :], frames)
             small = min(rows.height, last.rows.height) < BEFORE
             self._pieces += [_together([earlier, piece])] if small else [earlier, piece]
@@ -168,21 +172,19 @@ class Keeper:
             ),
             step=pl.col("tier").replace_strict(range(len(_NAMES)), self._steps(), return_dtype=pl.UInt32),
         )
-        piece = _together(self._pieces)
-        rows = piece.rows
-        kept = _allowed(rows, table, "key", "at", "turn")
-        for near in ("before", "behind"):
-            some = rows[near].is_not_null().arg_true()
-            found = _allowed(rows[some], table, near, f"{near}_at", f"{near}_at")
-            kept = kept.scatter(some.filter(found), True)
-        if sparing:
-            kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
-        rows = _compact(rows.filter(kept))
-        places = places_of(rows)
-        frames = {
-            name: _compact(frame.filter(_within(frame, places))) for name, frame in piece.frames.items()
-        }
-        self._pieces, self._fresh = [_Piece(rows, frames)], 0
+        old = [piece for piece in self._pieces if piece.held is not None]
+        new = [piece for piece in self._pieces if piece.held is None]
+        pieces = [
+            _thinned(_together(some), table, sparing * (some is (new or old))) for some in (old, new) if some
+        ]
+        # copying texts is dear: it is done for new ones, and for all when most of what is held is of no use
+        held = sum(piece.held or 0 for piece in old) + sum(piece.rows.height for piece in pieces[len(old) :])
+        if held > _GARBAGE * sum(piece.rows.height for piece in pieces):
+            pieces = [_compacted(_together(pieces))]
+            held = pieces[0].rows.height
+        elif new:
+            pieces[-1] = _compacted(pieces[-1])
+        self._pieces, self._fresh = [replace(_together(pieces), held=held)], 0
 
     def _steps(self) -> list[int]:
         """Return, by tier, the k of every k-th row that is kept."""
@@ -195,10 +197,14 @@ class Keeper:
             steps.append(step)
         return steps
 
-    def _placed(self, log: Log) -> pl.DataFrame:
+    def _placed(self, log: Log, groups: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a log with their places in their groups, and count them there."""
         rows = log.records.with_columns(log.lines["kind"])
-        groups = _grouped(log, rows, self._segments(rows))
+        segment = self._segments(rows)
+        if segment.max():  # the starts of a file have groups of their own
+            groups = groups.with_columns(
+                pl.struct(name, segment).hash().alias(name) for name in ("key", "series")
+            )
         # the rows of a block are one, and stand where its first row does
         first = groups["first"]
         one = first == pl.int_range(rows.height, eager=True, dtype=pl.UInt32)
@@ -286,6 +292,46 @@ class Keeper:
         return segment
 
 
+def _thinned(piece: _Piece, table: pl.DataFrame, sparing: int) -> _Piece:
+    """Return a piece with the rows that a table allows, and the last ones."""
+    rows = piece.rows
+    kept = _allowed(rows, table, "key", "at", "turn")
+    for near in ("before", "behind"):
+        some = rows[near].is_not_null().arg_true()
+        if some.is_empty():
+            continue
+        found = _allowed(rows[some], table, near, f"{near}_at", f"{near}_at")
+        kept = kept.scatter(some.filter(found), True)
+    if sparing:
+        kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
+    rows = _filtered(rows, kept)
+    places = places_of(rows)
+    frames = {name: _filtered(frame, _within(frame, places)) for name, frame in piece.frames.items()}
+    return _Piece(rows, frames, piece.held)
+
+
+def _filtered(frame: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
+    """Return the rows of a frame that are kept; columns without a value cost nothing."""
+    columns = frame.get_columns()
+    filled = pl.DataFrame([one for one in columns if one.null_count() < frame.height])
+    if not filled.width:
+        return frame.filter(kept)
+    left = filled.filter(kept)
+    own = {one.name: one for one in left}
+    height = left.height
+    return pl.DataFrame(
+        [
+            own.get(one.name, pl.Series(one.name, [None], dtype=one.dtype).new_from_index(0, height))
+            for one in columns
+        ]
+    )
+
+
+def _compacted(piece: _Piece) -> _Piece:
+    """Return a copy of a piece that holds the texts of its rows alone."""
+    return _Piece(_compact(piece.rows), {name: _compact(frame) for name, frame in piece.frames.items()})
+
+
 def _together(pieces: list[_Piece]) -> _Piece:
     if len(pieces) == 1:
         return pieces[0]
@@ -296,12 +342,14 @@ def _together(pieces: list[_Piece]) -> _Piece:
     return _Piece(pl.concat([piece.rows for piece in pieces]), frames)
 
 
-def _grouped(log: Log, rows: pl.DataFrame, segments: pl.Series) -> pl.DataFrame:
+def grouped(log: Log) -> pl.DataFrame:
     """Return, row by row, the group (`key`), its tier, what is counted of it, and what stands near it.
 
     `first` is the first row of the block that a row is part of, or the row itself; `series` the rows among
-    which every k-th is kept; `anchor` tells of rows near which others are kept.
+    which every k-th is kept; `anchor` tells of rows near which others are kept. Several starts of one file
+    are not told apart.
     """
+    rows = log.records.with_columns(log.lines["kind"])
     kind = rows["kind"]
     height = rows.height
     nothing = pl.Series("detail", [None], dtype=pl.String).new_from_index(0, height)
@@ -347,16 +395,14 @@ def _grouped(log: Log, rows: pl.DataFrame, segments: pl.Series) -> pl.DataFrame:
     origin = _origins(log, rows)
     table = pl.DataFrame(
         [
-            rows["file"], segments, tier, kind.to_physical().fill_null(2**16 - 1).alias("kind"), who, origin,
+            rows["file"], tier, kind.to_physical().fill_null(2**16 - 1).alias("kind"), who, origin,
             detail, method, status, usage, queue, first, anchor.alias("anchor"),
         ]
     )  # fmt: skip
     # decode and prefill batches of a rank are thinned out together
-    series = pl.struct(
-        "file", "segment", "rank", "origin", pl.when(pl.col("tier") > 0).then("kind"), "detail"
-    )
+    series = pl.struct("file", "rank", "origin", pl.when(pl.col("tier") > 0).then("kind"), "detail")
     return table.with_columns(
-        key=pl.struct("file", "segment", "kind", "rank", "origin", "detail").hash(), series=series.hash()
+        key=pl.struct("file", "kind", "rank", "origin", "detail").hash(), series=series.hash()
     )
 
 

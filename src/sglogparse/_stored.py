@@ -25,7 +25,7 @@ from sglogparse._compiler import (
     Item,
     Plan,
     Wrapper,
-    first_characters,
+    openings,
 )
 from sglogparse._grammar import grammar_text
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lark import Lark
+
+    from sglogparse._compiler import Openings
 
 #: Where the plan is kept.
 PLAN_FILE = Path(__file__).parent / "data" / "plan.json"
@@ -57,10 +59,13 @@ def stored_patterns(text: str, *starts: str) -> tuple[dict[str, str], ...] | Non
     return tuple(found[start] for start in starts) if found else None
 
 
-def stored_first(pattern: str) -> str | None:
-    """Return the characters with which a text of a pattern can begin, as first_characters does."""
-    firsts: dict[str, str | None] = _stored().get("firsts", {})
-    return firsts[pattern] if pattern in firsts else first_characters(pattern)
+def stored_openings(pattern: str) -> Openings | None:
+    """Return how a text of a pattern can begin, as `openings` does."""
+    known: dict[str, list[str] | None] = _stored().get("openings", {})
+    if pattern not in known:
+        return openings(pattern)
+    found = known[pattern]
+    return None if found is None else tuple(map(tuple, found))
 
 
 @cache
@@ -112,8 +117,8 @@ def encoded(text: str, plan: Plan, patterns: Mapping[str, Mapping[str, dict[str,
         {
             "compiler": digest(_COMPILER.read_text(encoding="utf-8")),
             "parsers": {digest(grammar_text(one)): tables(one) for one in PARSERS},
-            "firsts": {
-                pattern: first_characters(pattern)
+            "openings": {
+                pattern: openings(pattern)
                 for rules in patterns.values()
                 for found in rules.values()
                 for pattern in found.values()

@@ -1,7 +1,7 @@
 """A log of any size: lines come in, block by block, and at any time what they say so far is a Log.
 
-    lines (file, line, text) --> feed --> read one by one --> cut where nothing goes on --> Log of a piece
-                                                              --> Keeper (_condense) --> log() --> Log
+    lines (file, line, text) --> feed --> read one by one --> cut where nothing goes on --> prepared: Log of a
+                                          piece, its groups --> Keeper (_condense) --> log() --> Log
 
 Pieces are cut where no block, no family and no record can go on: the pieces together say what the whole says.
 Up to MOST lines everything is kept; of longer logs what rules look at.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import polars as pl
 
 from sglogparse._compiler import compiled_plan
-from sglogparse._condense import TIERS, Keeper, Tier
+from sglogparse._condense import TIERS, Keeper, Tier, grouped
 from sglogparse._log import Log, Read, assembled, joined_reads, read_lines
 from sglogparse._source import open_sources, stream
 from sglogparse._spans import GO_ON
@@ -45,6 +45,10 @@ _QUIET = 16
 _FAR = 500
 #: Pieces are this many times as long as they should be before they are cut where something may go on.
 _PATIENCE = 4
+
+
+#: A piece that was assembled, and the groups of its rows.
+Prepared = tuple[Log, pl.DataFrame]
 
 
 class Progress(Protocol):
@@ -84,7 +88,8 @@ class Reader:
         """Take the next whole lines: `file` (UInt16), `line` (UInt32, from 1, without holes) and `text`."""
         ready = self.ready(lines)
         if not ready.is_empty():
-            self.take(read_lines(ready, self._accepted))
+            for piece in self.take(read_lines(ready, self._accepted)):
+                self.put_by(self.prepared(piece))
 
     def ready(self, lines: pl.DataFrame) -> pl.DataFrame:
         """Return the lines that can be read now: what carries a file is decided by its first lines."""
@@ -108,11 +113,11 @@ class Reader:
         """Return what carries the files, as far as it is decided."""
         return self._accepted
 
-    def take(self, read: Read) -> None:
-        """Take lines that were read one by one, and put away what is certain to be whole."""
+    def take(self, read: Read) -> list[Read]:
+        """Take lines that were read one by one; return what is certain to be whole, to be put by in order."""
         self._open.append(read)
         if sum(part.records.height for part in self._open) < self._piece:
-            return
+            return []
         whole = joined_reads(self._open, self._accepted)
         height = whole.records.height
         cut = quiet(whole, _QUIET)
@@ -121,14 +126,17 @@ class Reader:
             if not cut:
                 cut = height
                 self.forced.append(whole.records.select("file", "line").row(height - 1))
-        self._open = [whole]
-        if cut:
-            self.put_by(assembled((), whole.part(0, cut)))
-            self._open = [whole.part(cut, height)] if cut < height else []
+        self._open = [whole.part(cut, height)] if cut < height else []
+        return [whole.part(0, cut)] if cut else []
 
-    def put_by(self, piece: Log) -> None:
+    def prepared(self, piece: Read) -> Prepared:
+        """Return what a piece says by itself: this can be done for several of them side by side."""
+        log = assembled((), piece)
+        return log, grouped(log)
+
+    def put_by(self, piece: Prepared) -> None:
         """Take a piece to which nothing more belongs."""
-        self._keeper.add(piece)
+        self._keeper.add(*piece)
 
     def rest(self) -> tuple[list[Read], Accepted]:
         """Return what was read of the lines that are not put by, and what carries them."""
@@ -148,7 +156,7 @@ class Reader:
             return assembled(files, joined_reads(open_, accepted))
         keeper = self._keeper.copy()
         if open_:
-            keeper.add(assembled((), joined_reads(open_, accepted)))
+            keeper.add(*self.prepared(joined_reads(open_, accepted)))
         kept = keeper.kept()
         late = dict.fromkeys(("faults", "stack_frames"), _not_in_pieces)
         return Log(self._said(files), kept.rows, kept.frames, kept.counts, late=late)
@@ -197,8 +205,9 @@ def read_condensed(paths: Iterable[str | Path], progress: Progress | None = None
 class _Whole(Reader):
     """Keeps what was read one by one."""
 
-    def take(self, read: Read) -> None:
+    def take(self, read: Read) -> list[Read]:
         self._open.append(read)
+        return []
 
 
 def read_whole(paths: Iterable[str | Path]) -> Log:
@@ -222,8 +231,11 @@ class _Pieces(Reader):
         super().__init__()
         self.pieces: deque[Log] = deque()
 
-    def put_by(self, piece: Log) -> None:
-        self.pieces.append(piece)
+    def prepared(self, piece: Read) -> Prepared:
+        return assembled((), piece), pl.DataFrame()
+
+    def put_by(self, piece: Prepared) -> None:
+        self.pieces.append(piece[0])
 
 
 def read_pieces(sources: Sequence[Source], progress: Progress | None = None) -> Iterator[Log]:
@@ -261,18 +273,25 @@ def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
     width = pl.thread_pool_size()
     pool = ThreadPoolExecutor(width)
     waiting: deque[Future[Read]] = deque()
+    pieces: deque[Future[Prepared]] = deque()
+
+    def go_on(most: int) -> None:
+        """Take what has been read, and put by what is whole of it, until no more than so much is waiting."""
+        while len(waiting) > most:
+            for piece in reader.take(waiting.popleft().result()):
+                pieces.append(pool.submit(reader.prepared, piece))
+            while len(pieces) > most:
+                reader.put_by(pieces.popleft().result())
+
     try:
         for block in blocks:
             ready = reader.ready(block)
-            if ready.is_empty():
-                continue
-            waiting.append(pool.submit(read_lines, ready, reader.accepted))
-            if len(waiting) > width:
-                reader.take(waiting.popleft().result())
+            if not ready.is_empty():
+                waiting.append(pool.submit(read_lines, ready, reader.accepted))
+                go_on(width)
                 yield
-        while waiting:
-            reader.take(waiting.popleft().result())
-            yield
+        go_on(0)
+        yield
     finally:
         # a lazy frame can be ended within one of the pool's own threads, which cannot wait for itself
         pool.shutdown(wait=False, cancel_futures=True)
