@@ -20,6 +20,7 @@ from sglogparse._grammar import LINE_GRAMMARS, docs, grammar_text, samples
 from sglogparse._log import column_docs, frame_schemas
 from sglogparse._records import RECORD_SCHEMA
 from sglogparse._stored import PLAN_FILE, encoded
+from sglogparse._wrappers import OWN_PATTERNS
 from sglogparse.causes import CAUSES
 from sglogparse.rules import RULES
 
@@ -148,7 +149,7 @@ def plan() -> str:
     text, foreign = grammar_text(*LINE_GRAMMARS), grammar_text("families.lark")
     starts = ("family", "more")
     patterns = {foreign: dict(zip(starts, rule_patterns(foreign, *starts), strict=True))}
-    return encoded(text, compile_grammar(text), patterns)
+    return encoded(text, compile_grammar(text), patterns, *OWN_PATTERNS)
 
 
 def _compared(text: str) -> object:

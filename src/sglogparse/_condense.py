@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from sglogparse._compiler import compiled_plan
+from sglogparse._events import event_schemas, read_events
 from sglogparse._families import family_names
-from sglogparse._records import places_of
+from sglogparse._records import messages_of, places_of
 from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ class Keeper:
         rows = self._placed(log, groups)
         self.seen += rows.height
         self._fresh += rows.height
-        frames = dict(log.frames.found)
+        frames = log.frames.found if self.seen <= self._most else _own(log.frames.found)
         if not self._pieces:
             self._pieces.append(_Piece(_near(rows), frames))
         else:  # what stands before a fault can be in the piece before, and what stands behind it
@@ -162,7 +164,10 @@ class Keeper:
             dropped=pl.col("total") - pl.col("there").fill_null(0)
         )
         counts = counts.sort("file", "line").select(COUNT_SCHEMA.keys())
-        return Kept(piece.rows.drop(_KEPT), piece.frames, counts if counts["dropped"].sum() else None)
+        rows, frames = piece.rows.drop(_KEPT), piece.frames
+        if self.seen > self._most:
+            frames = {**frames, **_read_again(rows)}
+        return Kept(rows, frames, counts if counts["dropped"].sum() else None)
 
     def _thin_out(self, sparing: int = 0) -> None:
         """Drop what the tiers do not allow; the last rows are spared, as what follows may be near them."""
@@ -306,8 +311,20 @@ def _thinned(piece: _Piece, table: pl.DataFrame, sparing: int) -> _Piece:
         kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
     rows = _filtered(rows, kept)
     places = places_of(rows)
-    frames = {name: _filtered(frame, _within(frame, places)) for name, frame in piece.frames.items()}
+    frames = {name: frame.filter(_within(frame, places)) for name, frame in _own(piece.frames).items()}
     return _Piece(rows, frames, piece.held)
+
+
+def _own(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Return the frames that are not read line by line: the others are read again of what stays."""
+    again = {*event_schemas(compiled_plan()), "message"}
+    return {name: frame for name, frame in frames.items() if name not in again}
+
+
+def _read_again(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the frames that are read of single lines."""
+    frames = read_events(rows, compiled_plan())[1].found
+    return {**frames, "message": messages_of(rows)}
 
 
 def _filtered(frame: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:

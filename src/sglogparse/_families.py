@@ -11,28 +11,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
-from operator import contains
-from typing import TYPE_CHECKING
+from functools import cache
 
 import polars as pl
 
+from sglogparse._beginnings import Beginnings
 from sglogparse._cheap import dataclass
 from sglogparse._compiler import rule_patterns
 from sglogparse._grammar import Sample, grammar_text, notes_of
 from sglogparse._records import RECORD_SCHEMA
-from sglogparse._stored import stored_openings, stored_patterns
-
-if TYPE_CHECKING:
-    from sglogparse._compiler import Openings
+from sglogparse._stored import stored_patterns
 
 _GRAMMAR = "families.lark"
 #: The end of the name of a rule whose lines mean nothing alone.
 _MORE = "_more"
 #: Rows from one line of a family to the next that counts below it, at the most: ranks write in turn.
 _NEAR = 16
-#: Characters of a line by which families are left out, and how many beginnings are looked at.
-_LOOKED_AT, _MOST_BEGINS = 3, 256
 
 
 @dataclass(frozen=True)
@@ -46,8 +40,6 @@ class Family:
     pattern: str
     #: how lines go on that count only below one of its lines; None when it has no such lines
     more: str | None
-    #: how its lines can begin; None where that cannot be listed
-    openings: Openings | None
 
 
 @cache
@@ -62,7 +54,6 @@ def families() -> tuple[Family, ...]:
             tuple(notes[name][1]),
             pattern,
             more.get(name + _MORE),
-            stored_openings(pattern),
         )
         for name, pattern in begin.items()
     )
@@ -120,7 +111,7 @@ def _begun(messages: pl.Series) -> pl.Series:
     """Return the place of each message's family in the list of families, by how the message begins."""
     codes = pl.Series("code", [None], dtype=pl.UInt8).new_from_index(0, len(messages))
     left, index = messages, pl.int_range(len(messages), dtype=pl.UInt32, eager=True)
-    for code in _candidates(messages):
+    for code in beginnings().candidates(messages):
         taken = left.str.contains(families()[code].pattern)
         if taken.any():
             codes = codes.scatter(index.filter(taken), code)
@@ -130,22 +121,10 @@ def _begun(messages: pl.Series) -> pl.Series:
     return codes
 
 
-def _candidates(messages: pl.Series) -> list[int]:
-    """Return the places of the families of which there can be lines, by the first characters of messages."""
-    begins = messages.str.head(_LOOKED_AT).unique()
-    if len(begins) > _MOST_BEGINS:
-        begins = begins.str.head(1).unique()
-    return sorted({code for begin in begins.drop_nulls() for code in _begun_by(begin)})
-
-
-@lru_cache(maxsize=1 << 12)
-def _begun_by(text: str) -> frozenset[int]:
-    """Return the places of the families whose lines can begin like this."""
-    return frozenset(
-        code
-        for code, family in enumerate(families())
-        if family.openings is None or any(all(map(contains, opening, text)) for opening in family.openings)
-    )
+@cache
+def beginnings() -> Beginnings:
+    """Return how lines of the families begin."""
+    return Beginnings([family.pattern for family in families()])
 
 
 def _gone_on(rows: pl.Series, files: pl.Series, messages: pl.Series, codes: pl.Series) -> pl.Series:

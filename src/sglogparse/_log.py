@@ -18,7 +18,15 @@ from sglogparse._compiler import compiled_plan
 from sglogparse._events import BLOCKS, COUNTS, Frames, event_schemas, read_events
 from sglogparse._families import FOREIGN_DOCS, foreign_schema, read_families
 from sglogparse._grammar import docs
-from sglogparse._records import RANKS, RECORD_SCHEMA, place_of, places_of, read_records
+from sglogparse._records import (
+    MESSAGE_SCHEMA,
+    RANKS,
+    RECORD_SCHEMA,
+    messages_of,
+    place_of,
+    places_of,
+    read_records,
+)
 from sglogparse._server_args import SERVER_ARG_SCHEMA, read_server_args
 from sglogparse._source import SourceFile
 from sglogparse._spans import Span, indented
@@ -45,7 +53,6 @@ RECORD_DOCS = {
     "rank": "rank tags as printed; null where none are",
     **dict.fromkeys(RANKS, ""),
 }
-MESSAGE_SCHEMA: dict[str, pl.DataType] = {**RECORD_SCHEMA, "level": pl.String(), "message": pl.String()}
 
 
 class Log:
@@ -225,7 +232,7 @@ def assembled(files: Iterable[SourceFile], read: Read) -> Log:
     kind = kind.scatter(indented(records, kind), "continuation")
     rows = records.with_columns(kind)
     more = {
-        "message": rows.filter(pl.col("kind") == "message").select(MESSAGE_SCHEMA.keys()),
+        "message": messages_of(rows),
         "traceback": tracebacks,
         "foreign": foreign,
         "server_arg": read_server_args(frames["server_args"]),

@@ -37,6 +37,15 @@ RECORD_SCHEMA: dict[str, pl.DataType] = {
 }
 
 
+#: The columns of the frame of the records that no event rule takes.
+MESSAGE_SCHEMA: dict[str, pl.DataType] = {**RECORD_SCHEMA, "level": pl.String(), "message": pl.String()}
+
+
+def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return that frame, of records with their kind."""
+    return rows.filter(pl.col("kind") == "message").select(MESSAGE_SCHEMA.keys())
+
+
 def place_of(file: int, line: int) -> int:
     """Return a number by which the lines of several files are in order."""
     return (file << 32) + line

@@ -111,18 +111,20 @@ def tables(grammar: str) -> dict[str, str]:
     return {"lark": lark.__version__, "tables": base64.b64encode(buffer.getvalue()).decode()}
 
 
-def encoded(text: str, plan: Plan, patterns: Mapping[str, Mapping[str, dict[str, str]]]) -> str:
-    """Return the text of the file: a plan, and by grammar text the patterns of rules, and parsers' tables."""
+def encoded(text: str, plan: Plan, patterns: Mapping[str, Mapping[str, dict[str, str]]], *others: str) -> str:
+    """Return the text of the file: a plan, and by grammar text the patterns of rules, and parsers' tables.
+
+    With those of the plan's wrappers it has the openings of these patterns, and of others.
+    """
+    opened = [
+        pattern for rules in patterns.values() for found in rules.values() for pattern in found.values()
+    ]
+    opened += [*(one.pattern for one in plan.wrappers), *others]
     return json.dumps(
         {
             "compiler": digest(_COMPILER.read_text(encoding="utf-8")),
             "parsers": {digest(grammar_text(one)): tables(one) for one in PARSERS},
-            "openings": {
-                pattern: openings(pattern)
-                for rules in patterns.values()
-                for found in rules.values()
-                for pattern in found.values()
-            },
+            "openings": {pattern: openings(pattern) for pattern in opened},
             "digest": digest(text),
             "plan": {
                 "header": plan.header,

@@ -43,6 +43,8 @@ PIECE = 100_000
 _QUIET = 16
 #: Lines of one process can stand that far apart.
 _FAR = 500
+#: Lines that are not read beside others.
+_FEW = 20_000
 #: Pieces are this many times as long as they should be before they are cut where something may go on.
 _PATIENCE = 4
 
@@ -286,7 +288,10 @@ def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
     try:
         for block in blocks:
             ready = reader.ready(block)
-            if not ready.is_empty():
+            if ready.height < _FEW and not (waiting or pieces):  # to hand them over costs more
+                for piece in reader.take(read_lines(ready, reader.accepted)):
+                    reader.put_by(reader.prepared(piece))
+            elif not ready.is_empty():
                 waiting.append(pool.submit(read_lines, ready, reader.accepted))
                 go_on(width)
                 yield

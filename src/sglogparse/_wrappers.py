@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sglogparse._beginnings import Beginnings
 from sglogparse._source import ANSI
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ _HARNESS_PATTERN = (
     r"(?:\[[^\[\]]+\] )*\[(?P<logger>[^\[\]0-9][^\[\]]*)\] )"
     r"(?:\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?: [A-Z_]+[0-9]+)*\] |INFO:     )"
 )
+_OBJECT = r"^\{"
+#: What no text matches.
+_NOTHING = "^[^\\s\\S]"
+#: Patterns of what carries a line that are no rules of a grammar.
+OWN_PATTERNS = (_OBJECT, _GLUED_PATTERN, _HARNESS_PATTERN)
 #: Where exporters put the line in a JSON object, and what they say beside it.
 _JSON_LINE = ("log", "message", "msg", "textPayload", "jsonPayload.message", "line", "MESSAGE")
 _JSON_FIELDS = {
@@ -155,10 +161,9 @@ def peel(lines: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     `lines` has `file` and `text`; rows that nothing carries are left out.
     """
     left = lines.select("file", pl.col("text").alias("rest")).with_row_index("row")
-    begun = pl.col("rest").str.contains(_any_wrapper(plan, frozenset(accepted)))
     layers = []
     for _ in range(_DEEPEST):
-        layer = _layer(left.filter(begun), plan, accepted)
+        layer = _layer(left, plan, accepted)
         if layer.is_empty():
             break
         layers.append(layer)
@@ -206,24 +211,17 @@ def joined(carried: pl.DataFrame) -> pl.DataFrame:
     return carried.with_columns(rest=pl.when(rest).then(pl.lit("")).otherwise(whole))
 
 
-@cache
-def _any_wrapper(plan: Plan, accepted: frozenset[str]) -> str:
-    """Return one pattern without groups for the beginning of any wrapper, to leave most lines alone."""
-    tried = [one for one in _tried(plan) if one[0] in accepted or one[0] in _certain(plan)]
-    patterns = [pattern or r"^\{" for _, pattern in tried]
-    return "|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern in patterns)
-
-
 def _layer(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     """Peel one wrapper off each line that has one."""
     layers = [pl.DataFrame(schema=_LAYER)]
-    for name, pattern in _tried(plan):
+    # what none of the wrappers can take is left alone, so that few lines and patterns remain
+    left = left.filter(left["rest"].str.contains(_any_of(plan, tuple(_allowed(left, plan, accepted)))))
+    for place in _allowed(left, plan, accepted):
+        name, pattern = _tried(plan)[place]
+        files = accepted.get(name)
         if left.is_empty():
             break
-        files = accepted.get(name)
-        if files is None and name not in _certain(plan):
-            continue
-        begins = left["rest"].str.contains(pattern or r"^\{")
+        begins = left["rest"].str.contains(pattern or _OBJECT)
         if not begins.any():
             continue
         some = left.filter(begins)
@@ -237,11 +235,30 @@ def _layer(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> pl.DataFrame:
     return pl.concat(layers, how="diagonal")
 
 
+def _allowed(left: pl.DataFrame, plan: Plan, accepted: Accepted) -> list[int]:
+    """Return the places of the wrappers that lines can have."""
+    names = [name for name, _ in _tried(plan)]
+    known = accepted.keys() | _certain(plan)
+    return [place for place in _beginnings(plan).candidates(left["rest"]) if names[place] in known]
+
+
+@cache
+def _any_of(plan: Plan, places: tuple[int, ...]) -> str:
+    """Return one pattern without groups for the beginning of any of some wrappers."""
+    patterns = [_tried(plan)[place][1] or _OBJECT for place in places]
+    return "|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern in patterns) or _NOTHING
+
+
 @cache
 def _tried(plan: Plan) -> tuple[tuple[str, str | None], ...]:
     """Return the wrappers in the order in which they are tried, with their patterns; JSON has none."""
     rules = ((one.name, one.pattern) for one in plan.wrappers)
     return (JSON, None), (HARNESS, _HARNESS_PATTERN), *rules, (_GLUED, _GLUED_PATTERN)
+
+
+@cache
+def _beginnings(plan: Plan) -> Beginnings:
+    return Beginnings([pattern or _OBJECT for _, pattern in _tried(plan)])
 
 
 @cache
