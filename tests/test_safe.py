@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 import unicodedata
 
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sglogparse._report import Diagnosis, Evidence, FileReport, Outcome
-from sglogparse._safe import _SUSPECT, mask_secrets, masked, masked_frame, plain, tame
+from sglogparse._safe import _NEEDLES, _SECRETS, _SUSPECT, mask_secrets, masked, masked_frame, plain, tame
 
 #: Text with a secret, and what is left of it.
 SECRETS = [
@@ -288,3 +289,14 @@ def test_plain_text_holds_nothing_that_a_terminal_acts_on(text):
 def test_commands_to_a_ci_runner_are_tamed(text, shown):
     assert tame(text) == shown
     assert tame(shown) == shown
+
+
+@pytest.mark.parametrize("place", range(len(_SECRETS)))
+@given(data=st.data())
+def test_no_text_with_a_secret_is_left_alone(place, data):
+    text = data.draw(st.from_regex(re.compile(_SECRETS[place].pattern, _SECRETS[place].flags)))
+    masked_by_all = text
+    for pattern in _SECRETS:
+        masked_by_all = pattern.sub(lambda match: match[1] + "***", masked_by_all)
+    assert mask_secrets(text) == masked_by_all
+    assert any(needle in text.casefold() for needle in _NEEDLES)

@@ -69,3 +69,8 @@ def width() -> int:
 def colour() -> bool:
     """Tell whether standard output shows colours, and the user wants them."""
     return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def cores() -> int:
+    """Return how many processes can run at a time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sglogparse import _config
-from sglogparse._cli_common import colour, logs, note, put, show_secrets, width
+from sglogparse._cli_common import colour, cores, logs, note, put, show_secrets, width
 from sglogparse._errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def diagnose(
 
     selection = selection_of(chosen, (rule.code for rule in RULES))
     known = read_baseline(chosen.baseline) if chosen.baseline and not write_baseline else None
-    whole = read_condensed(logs, progress()).diagnose()
+    whole = read_condensed(logs, progress()).diagnose(processes=cores())
     diagnosis = selected(whole, selection, known)
     if chosen.baseline and write_baseline:
         from sglogparse._output import write_whole

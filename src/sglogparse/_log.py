@@ -109,11 +109,14 @@ class Log:
             f"<Log of {len(self.files)} file(s), {self.lines.height} lines, {self.unparsed.height} unparsed>"
         )
 
-    def diagnose(self) -> Diagnosis:
-        """Judge the log: outcome, cause, first fault, findings."""
+    def diagnose(self, *, processes: int = 1) -> Diagnosis:
+        """Judge the log: outcome, cause, first fault, findings.
+
+        Hundreds of launches, in many files, are judged sooner by several processes.
+        """
         from sglogparse._verdict import diagnose
 
-        return diagnose(self)
+        return diagnose(self, processes)
 
 
 class Read(NamedTuple):

@@ -54,13 +54,19 @@ _PRECEDENCE = (
 )
 
 
-def diagnose(log: Log) -> Diagnosis:
-    """Judge a log."""
+#: Launches that are more than one process has to judge.
+_MANY = 300
+
+
+def diagnose(log: Log, processes: int = 1) -> Diagnosis:
+    """Judge a log; many launches in so many processes."""
     launches = read_launches(log)
     groups = read_groups(launches)
     upside_down, partly = newest_first(log), unread(log)
     lost = [one for file in log.files for one in file.unread]
-    reports = _judged(log, launches, groups, upside_down, partly, [one.path for one in log.files if lost])
+    reports = _judged(
+        log, launches, groups, upside_down, partly, [one.path for one in log.files if lost], processes
+    )
     starts = Counter(launch.path for launch in launches)
     limited = [one for launch in launches for one in _limits(launch, alone=starts[launch.path] == 1)]
     limits = tuple(dict.fromkeys([*lost, *_thinned(log), *damage(log, upside_down, partly), *limited]))
@@ -133,12 +139,18 @@ def _judged(
     upside_down: Iterable[int],
     partly: Iterable[int],
     lost: Iterable[str],
+    processes: int = 1,
 ) -> list[LaunchReport]:
     """Return the reports on launches, with what their files and the other parts of their jobs say of them.
 
     `lost` are the files beside which, or within which, something could not be read.
     """
-    reports = _together([_judge(launch) for launch in launches], groups)
+    judged = None
+    if processes > 1 and len(launches) >= _MANY:
+        from sglogparse._judging import judged_apart
+
+        judged = judged_apart(log, launches, processes)
+    reports = _together([judge(launch) for launch in launches] if judged is None else judged, groups)
     for change, indices in ((_undecided, upside_down), (_partly_read, partly)):
         paths = {log.files[index].path for index in indices}
         reports = [change(one) if one.file in paths else one for one in reports]
@@ -292,7 +304,8 @@ def _with_earlier(reports: list[LaunchReport], groups: list[Group]) -> LaunchRep
 _DOUBTS = ("E003", "R001")
 
 
-def _judge(launch: Launch) -> LaunchReport:
+def judge(launch: Launch) -> LaunchReport:
+    """Return the report on one launch, as if there were no others."""
     order = {rule.code: index for index, rule in enumerate(RULES)}
     findings = sorted(
         (finding for rule in RULES for finding in rule(launch)),

@@ -49,8 +49,8 @@ def read_ledger(launch: Launch) -> Ledger:
     """
     ranks = read_ranks(launch)
     groups = tuple(read_groups(launch, ranks))
-    model, system = _solved(launch, ranks, Fraction(0))
-    if system.conflicts:
+    model, system = _solved(launch, ranks, Fraction(0), most=0)
+    if not system.consistent:
         model, system = _solved(launch, ranks, DRIFT)
     return Ledger(ranks, groups, model, system)
 
@@ -75,7 +75,8 @@ def implied_fraction(launch: Launch) -> Inferred | None:
 
 
 def _solved(
-    launch: Launch, ranks: tuple[Rank, ...], drift: Fraction, *, infers: bool = False
+    launch: Launch, ranks: tuple[Rank, ...], drift: Fraction, *, infers: bool = False, most: int | None = None
 ) -> tuple[Model, System]:
     model = build(launch, ranks, drift=drift, infers=infers)
-    return model, System(model.facts, model.equations, model.whole)
+    limit = {} if most is None else {"most": most}
+    return model, System(model.facts, model.equations, model.whole, **limit)

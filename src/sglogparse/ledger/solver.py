@@ -248,10 +248,18 @@ class _Crossing(Exception):
 
 
 class System:
-    """Facts and equations, solved."""
+    """Facts and equations, solved.
+
+    Up to `most` conflicts are told: to find out what each of them rests on costs most of the time.
+    """
 
     def __init__(
-        self, facts: Sequence[Fact], equations: Sequence[Equation], whole: Iterable[Variable] = ()
+        self,
+        facts: Sequence[Fact],
+        equations: Sequence[Equation],
+        whole: Iterable[Variable] = (),
+        *,
+        most: int = _MOST_CONFLICTS,
     ) -> None:
         self._facts = tuple(facts)
         self._equations = tuple(equations)
@@ -263,12 +271,17 @@ class System:
                 self._touching.setdefault(variable, []).append(number)
         self.conflicts: list[Conflict] = []
         self._box = Box()
+        #: whether all facts can be true
+        self.consistent = True
         kept = (1 << len(self._facts)) - 1
-        while len(self.conflicts) < _MOST_CONFLICTS:
+        while self.consistent or len(self.conflicts) < most:
             try:
                 self._box = self._propagate(kept)
                 return
             except _Crossing as crossing:
+                self.consistent = False
+                if not most:
+                    return
                 core, crossing = self._core(crossing)
                 self.conflicts.append(self._conflict(core, crossing))
                 # what contradicts itself supports nothing; the rest may still tell
