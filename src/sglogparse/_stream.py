@@ -38,11 +38,13 @@ _WHOLE_BLOCK = 40 << 20
 #: Lines up to which all of them are kept.
 MOST = 500_000
 #: Lines of a piece, at the least.
-PIECE = 100_000
+PIECE = 200_000
 #: Events without which nothing is known of a cut, one behind the other: lines of a family reach that far.
 _QUIET = 16
 #: Lines of one process can stand that far apart.
 _FAR = 500
+#: Blocks and pieces that are worked at side by side: each takes memory.
+_WIDEST = 8
 #: Lines that are not read beside others.
 _FEW = 20_000
 #: Pieces are this many times as long as they should be before they are cut where something may go on.
@@ -272,18 +274,19 @@ def told(
 
 def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
     """Feed blocks of lines to a reader, reading some of them side by side; yield after each."""
-    width = pl.thread_pool_size()
+    width = min(pl.thread_pool_size(), _WIDEST)
     pool = ThreadPoolExecutor(width)
     waiting: deque[Future[Read]] = deque()
     pieces: deque[Future[Prepared]] = deque()
 
     def go_on(most: int) -> None:
-        """Take what has been read, and put by what is whole of it, until no more than so much is waiting."""
-        while len(waiting) > most:
-            for piece in reader.take(waiting.popleft().result()):
-                pieces.append(pool.submit(reader.prepared, piece))
-            while len(pieces) > most:
+        """Take what has been read, and put by what is whole of it, until no more than so much is at work."""
+        while len(waiting) + len(pieces) > most:
+            if len(pieces) > 1 or not waiting:
                 reader.put_by(pieces.popleft().result())
+            else:
+                for piece in reader.take(waiting.popleft().result()):
+                    pieces.append(pool.submit(reader.prepared, piece))
 
     try:
         for block in blocks:
