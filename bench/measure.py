@@ -2,6 +2,7 @@
 
     parent (no polars) --+-- child "frames"  sglogparse.read_log
                          +-- child "lines"   polars.scan_lines and nothing else
+                         +-- child "patterns" polars' patterns on lines that are sorted already, and nothing else
                          +-- child "re"      `Program` below, the one to compare with
                          +-- child "check"   both programs on a sample, value by value; not timed
                          +-- child "lark"    the reference reader, line by line, on the sample
@@ -38,6 +39,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -56,6 +58,8 @@ RUNS = 5
 SAMPLE = 20_000
 #: First lines of the log, which the check reads too: most kinds of event are in the start-up.
 SAMPLE_HEAD = 1_000
+#: Lines that a pattern is run over at a time.
+PART = 100_000
 STARTUP_LINES = 5_000
 STARTUP_RUNS = 9
 SEED = 1
@@ -311,6 +315,47 @@ def child_lines(path: Path) -> Result:
     return {**result, "lines": frame.height, "threads": pl.thread_pool_size()}
 
 
+def child_patterns(path: Path) -> Result:
+    """Have polars capture what headers and the most frequent lines print, and do nothing else with them.
+
+    Which lines they are is found out off the clock: this is what any program that reads values by polars'
+    patterns spends at least, on all cores. What is captured stays text.
+    """
+    import polars as pl
+
+    from sglogparse._compiler import Bag, compiled_plan
+
+    plan = compiled_plan()
+    header = plan.headers[0].pattern
+    lines = pl.scan_lines(path).collect().to_series().rename("text")
+    parts: list[tuple[str, pl.Series]] = []
+    for begin in range(0, len(lines), PART):
+        text = lines[begin : begin + PART].rechunk()
+        parts.append((header, text))
+        ends = text.str.extract(header, 1).str.len_bytes().fill_null(0)
+        message = pl.select(pl.lit(text).str.slice(pl.lit(ends)))["text"]
+        for event in plan.events:
+            if event.name not in FREQUENT:
+                continue
+            for one in event.wordings:
+                begins = pl.any_horizontal(pl.col("text").str.starts_with(prefix) for prefix in one.prefixes)
+                some = message.to_frame().filter(begins)["text"]
+                shape = one.shape(some[0]) if isinstance(one, Bag) and len(some) else None
+                pattern = one.pattern if not isinstance(one, Bag) else shape[0] if shape else None
+                if pattern and len(some):
+                    parts.append((pattern, some))
+
+    def capture(part: tuple[str, pl.Series]) -> int:
+        return len(part[1].str.extract_groups(part[0]))
+
+    def run() -> int:
+        with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
+            return sum(pool.map(capture, parts))
+
+    captured, result = timed(run)
+    return {**result, "lines": len(lines), "captured": captured}
+
+
 def child_re(path: Path) -> Result:
     """Read typed frames with Python's re."""
     import sglogparse._events  # noqa: F401 - so that it is not imported on the clock
@@ -362,6 +407,7 @@ def child_lark(path: Path) -> Result:
 CHILDREN = {
     "frames": child_frames,
     "lines": child_lines,
+    "patterns": child_patterns,
     "re": child_re,
     "check": child_check,
     "lark": child_lark,
@@ -433,7 +479,7 @@ def measure(path: Path, runs: int, folder: Path) -> Result:
     say("Lark: once, on the sample")
     lark = measured("lark", sample)
     assert lark["events"] == check["events"], f"Lark sees {lark['events']}, polars {check['events']}"
-    results: dict[str, list[Result]] = {"frames": [], "lines": [], "re": []}
+    results: dict[str, list[Result]] = {"frames": [], "lines": [], "patterns": [], "re": []}
     for run in range(1, runs + 1):
         for child, found in results.items():
             say(f"run {run} of {runs}: {child}")
@@ -461,6 +507,7 @@ def measure(path: Path, runs: int, folder: Path) -> Result:
 PROGRAMS = {
     "frames": "typed frames (read_log)",
     "lines": "lines only (scan_lines)",
+    "patterns": "patterns alone, as text",
     "re": "Python re, typed frames",
 }
 
