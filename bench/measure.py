@@ -2,7 +2,7 @@
 
     parent (no polars) --+-- child "frames"  sglogparse.read_log
                          +-- child "lines"   polars.scan_lines and nothing else
-                         +-- child "patterns" polars' patterns on lines that are sorted already, and nothing else
+                         +-- child "patterns" polars' patterns alone, on lines sorted before
                          +-- child "re"      `Program` below, the one to compare with
                          +-- child "check"   both programs on a sample, value by value; not timed
                          +-- child "lark"    the reference reader, line by line, on the sample

@@ -316,11 +316,12 @@ def quiet(read: Read, behind: int) -> int:
         return first_of_last
     event = kinds.is_not_null() & ~kinds.is_in(_NOT_QUIET).fill_null(False)
     runs = event.cast(pl.UInt8).rolling_sum(behind + 1) == behind + 1
-    place = pl.int_range(records.height, dtype=pl.Int64, eager=True)
-    tagged = place.zip_with(
-        _tagged(records, event), pl.Series([None], dtype=pl.Int64).new_from_index(0, len(place))
-    )
-    cuts = runs & ((place - tagged.forward_fill()) > _FAR).fill_null(True)
+    cuts = runs
+    tagged = _tagged(records, event)
+    if not tagged.is_empty():
+        place = pl.int_range(records.height, dtype=pl.Int64, eager=True)
+        last = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(place)).scatter(tagged, tagged)
+        cuts &= ((place - last.forward_fill()) > _FAR).fill_null(True)
     opened = _opened(read)
     if opened is not None:
         cuts &= opened == 0
@@ -333,9 +334,10 @@ _NOT_QUIET = (*GO_ON, "exception_report", "warmup_failed")
 
 
 def _tagged(records: pl.DataFrame, event: pl.Series) -> pl.Series:
-    """Tell which lines name their process themselves: theirs go together over other lines."""
-    message = records["message"]
-    return ~event & (message.str.starts_with("(") | message.str.starts_with("[rank"))
+    """Return the rows of lines that name their process themselves: theirs go together over other lines."""
+    rows = (~event).arg_true()
+    message = records["message"].gather(rows)
+    return rows.filter(message.str.starts_with("(") | message.str.starts_with("[rank"))
 
 
 def _opened(read: Read) -> pl.Series | None:
