@@ -13,34 +13,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
-from itertools import combinations
 from pathlib import PurePath
-from typing import NamedTuple
 
 from sglogparse._cheap import lazy
 from sglogparse._comparison import (
     AFTER_POOLS,
-    BUDGET,
-    CONTEXT,
-    FORMULA_AVAIL,
-    FORMULA_TOTAL,
     FRACTION,
     GRAPHS,
-    SET_UP,
-    SMALLEST,
     START,
     ArgumentRow,
     EnvironmentRow,
     Fact,
-    Given,
     MemoryRow,
     Side,
     Throughput,
     Verdict,
-    fact_of,
     quoted,
-    span_of,
+)
+from sglogparse._contrast_budget import WEIGHTS, Differences, budget, given_of, value_text
+from sglogparse._contrast_fractions import (
+    believed_equal,
+    contradictions_of,
+    in_force,
+    near,
+    numbers_of,
 )
 from sglogparse._interval import Interval
 from sglogparse._report import Outcome
@@ -50,15 +46,6 @@ _GOOD = (Outcome.READY, Outcome.STOPPED)
 _BAD = (Outcome.CRASHED, Outcome.HUNG)
 #: Causes that a server which serves can suffer from as a whole.
 _AILING = ("perf.", "kv.", "memory.leak", "hang.", "pd.")
-#: How far an implied fraction may lie from the one in force: page rounding, headroom, drifting free memory.
-_SLACK = Interval.exactly("0.01").low
-#: Two runs whose weights and devices differ by less are two starts of one server, as far as memory tells.
-_ALIKE = Interval.exactly("0.02").low
-#: A gap of so many GiB is beyond anything that buffers of tens of MB can make.
-_LARGE_GAP = 1
-#: Buffers of the custom all-reduce a rank, MiB: three of 8 (of 16 on ROCm), in
-#: distributed/device_communicators/custom_all_reduce.py, 0.4.0 and later.
-_ALL_REDUCE = "24 MiB a rank (48 on ROCm)"
 #: Arguments that can bear on the speed of decoding.
 _SPEED = (
     r"backend|quantiz|dtype|cuda_graph|torch_compile|all_?reduce|speculative|overlap|deepep|_size$|max_running"
@@ -66,26 +53,6 @@ _SPEED = (
 )
 #: Throughput that differs by less is not worth a word.
 _FASTER = 0.1
-
-
-class _Differences(NamedTuple):
-    """What differs between the two runs."""
-
-    arguments: Sequence[ArgumentRow]
-    memory: Sequence[MemoryRow]
-    surroundings: Sequence[EnvironmentRow]
-    parted: Divergence | None
-
-
-class _Fraction(NamedTuple):
-    """The fraction that a run was started with, as far as its log tells."""
-
-    #: as a person would give it
-    text: str
-    value: Interval
-    #: declared, printed, or implied by the pool
-    how: str
-    fact: Fact | None
 
 
 def judge(
@@ -99,7 +66,7 @@ def judge(
     speed: Throughput,
 ) -> Verdict:
     """Return what the comparison of a run with its reference comes to."""
-    found = _Differences(arguments, memory, surroundings, parted)
+    found = Differences(arguments, memory, surroundings, parted)
     if one.launch is None or two.launch is None:
         empty = [side.run.letter for side in (one, two) if side.launch is None]
         said = f"{empty[0]} is an empty log" if len(empty) == 1 else "both logs are empty"
@@ -121,13 +88,13 @@ def judge(
     if models is not None:
         told = f"the models differ: {models[0]} in {one.run.letter}, {models[1]} in {two.run.letter}"
         verdict = replace(verdict, because=(told, *verdict.because))
-    other_weights = verdict.text.startswith(f"explained by {_WEIGHTS}") and not _same_model(one, two)
+    other_weights = verdict.text.startswith(f"explained by {WEIGHTS}") and not _same_model(one, two)
     if verdict.kind == "explained" and (
         other_weights or (models is not None and not verdict.text.startswith(f"explained by {FRACTION}"))
     ):
         text = f"possible: {verdict.text.removeprefix('explained by ')}"
         verdict = replace(verdict, kind="possible", text=text)
-    contradictions = _contradictions(one, two)
+    contradictions = contradictions_of(one, two)
     if verdict.kind == "equal":  # what is odd in one is odd in both
         return replace(verdict, because=(*verdict.because, *contradictions))
     if contradictions and verdict.kind in ("alike", "unknown"):
@@ -138,7 +105,7 @@ def judge(
     return replace(verdict, because=because, contradictions=contradictions)
 
 
-def _compared(one: Side, two: Side, found: _Differences, speed: Throughput) -> Verdict:
+def _compared(one: Side, two: Side, found: Differences, speed: Throughput) -> Verdict:
     """Return the verdict by what became of the two runs."""
     fates = tuple(_fate(side) for side in (one, two))
     well = _is_well(one), _is_well(two)
@@ -154,11 +121,11 @@ def _compared(one: Side, two: Side, found: _Differences, speed: Throughput) -> V
     return _explained(*((one, two) if fates[0] == "serves" else (two, one)), found)
 
 
-def _in_common(one: Side, two: Side, found: _Differences) -> bool:
+def _in_common(one: Side, two: Side, found: Differences) -> bool:
     if one.launch is None or two.launch is None:
         return False
     shared = set(steps(one.launch)) & set(steps(two.launch))
-    numbers = any(all(row.cells) for row in found.memory) or (_numbers(one) and _numbers(two))
+    numbers = any(all(row.cells) for row in found.memory) or (numbers_of(one) and numbers_of(two))
     served = all(not side.launch.frames["decode_batch"].is_empty() for side in (one, two) if side.launch)
     return bool(shared or numbers or served or set(one.launch.args) & set(two.launch.args))
 
@@ -179,80 +146,6 @@ def _failure(side: Side) -> str:
 
 
 # ------------------------------------------------------------------ fractions that cannot both be
-
-
-def _fraction(side: Side) -> _Fraction | None:
-    """Return the fraction that a run was started with: its pool is believed before its arguments."""
-    implied, printed = fact_of(side.facts, FRACTION, inferred=True), fact_of(side.facts, FRACTION)
-    declared = _declared(side)
-    if implied is not None:
-        if declared is not None and _near(declared.value, implied.interval):
-            return declared._replace(fact=implied)
-        return _Fraction(implied.text, implied.interval, "implied by its pool", implied)
-    if printed is not None:
-        return _Fraction(printed.text, printed.interval, "printed", printed)
-    return declared
-
-
-def _declared(side: Side) -> _Fraction | None:
-    """Return the fraction that the arguments name, or the one that the server put in its place."""
-    if side.launch is None:
-        return None
-    adjusted = side.launch.frames["mem_fraction_adjusted"].drop_nulls("fraction")
-    value = adjusted["fraction"][-1] if not adjusted.is_empty() else side.launch.argument(FRACTION)
-    if not isinstance(value, float) or not 0 < value < 1:
-        return None
-    text = f"{value:g}"
-    return _Fraction(
-        text, Interval.exactly(repr(value)), "declared" if adjusted.is_empty() else "adjusted", None
-    )
-
-
-def _near(one: Interval, two: Interval) -> bool:
-    return one.low - two.high <= _SLACK and two.low - one.high <= _SLACK
-
-
-def _implies(side: Side, fact: Fact) -> str:
-    lines = ", ".join(f"{side.run.letter}:{line}" for line in fact.lines)
-    return f"{side.run.letter}'s pool implies {FRACTION} = {fact.text} {span_of(fact)} ({lines})"
-
-
-def _contradictions(one: Side, two: Side) -> tuple[str, ...]:
-    """Return what the logs say of the fraction that cannot be true, of one run or of both."""
-    out = []
-    for side in (one, two):
-        implied, declared = fact_of(side.facts, FRACTION, inferred=True), _declared(side)
-        if implied and declared and not _near(implied.interval, declared.value):
-            out.append(
-                f"{_implies(side, implied)}, but {declared.text} is {declared.how}: its pool is not what "
-                "these arguments give"
-            )
-    mine, other = _fraction(one), _fraction(two)
-    said = [fraction for fraction in map(_declared, (one, two)) if fraction is not None]
-    # two values that are declared are a difference, and no surprise
-    surprising = len(said) < 2 or _near(said[0].value, said[1].value)
-    if surprising and mine and other and not _near(mine.value, other.value) and _believed_equal(one, two):
-        letters = f"{one.run.letter} and {two.run.letter}"
-        told = f"{_told_by(one, mine)}, {_told_by(two, other)}"
-        out.append(f"{letters} cannot have been started equally: {told}")
-    return (*out, *_other_context(one, two))
-
-
-def _other_context(one: Side, two: Side) -> tuple[str, ...]:
-    """Return what the printed lengths of the context say against two starts that are believed equal."""
-    mine, other = fact_of(one.facts, CONTEXT), fact_of(two.facts, CONTEXT)
-    if mine is None or other is None or mine.low == other.low or not _believed_equal(one, two):
-        return ()
-    launches = [side.launch for side in (one, two) if side.launch is not None]
-    declared = [launch.args["context_length"] for launch in launches if "context_length" in launch.args]
-    if len(declared) == 2 and declared[0] != declared[1]:
-        return ()
-    told = ", ".join(
-        f"{fact.text} in {side.run.letter} ({side.run.letter}:{fact.lines[0]})"
-        for side, fact in ((one, mine), (two, other))
-    )
-    letters = f"{one.run.letter} and {two.run.letter}"
-    return (f"{letters} cannot have been started equally: the context is {told}",)
 
 
 def _models(one: Side, two: Side) -> tuple[str, str] | None:
@@ -289,26 +182,10 @@ def _role(side: Side) -> str | None:
     return mode if mode in ("prefill", "decode") else None
 
 
-def _told_by(side: Side, fraction: _Fraction) -> str:
-    if fraction.fact is not None and fraction.fact.inferred:
-        return _implies(side, fraction.fact)
-    return f"{side.run.letter} has {fraction.text} ({fraction.how})"
-
-
-def _believed_equal(one: Side, two: Side) -> bool:
-    """Tell whether two runs look like starts of one server: as many ranks, the same weights and devices."""
-    there, here = _numbers(one), _numbers(two)
-    whole = one.run.arguments_cut is not None and two.run.arguments_cut is not None
-    if there is None or here is None or (whole and len(one.run.ranks) != len(two.run.ranks)):
-        return False
-    pairs = ((there.total, here.total), (there.weights, here.weights))
-    return all(abs(a.low - b.low) <= _ALIKE * max(abs(a.low), abs(b.low)) for a, b in pairs)
-
-
 # ------------------------------------------------------------------ the same fate
 
 
-def _same_fate(one: Side, two: Side, found: _Differences, speed: Throughput, fate: str) -> Verdict:
+def _same_fate(one: Side, two: Side, found: Differences, speed: Throughput, fate: str) -> Verdict:
     steps = [row for row in found.memory if row.differs]
     counts = [
         _count(len(found.arguments), "argument"),
@@ -377,11 +254,11 @@ def _not_known(one: Side, two: Side, fates: tuple[str, ...]) -> Verdict:
 # ------------------------------------------------------------------ different fates
 
 
-def _explained(good: Side, bad: Side, found: _Differences) -> Verdict:
+def _explained(good: Side, bad: Side, found: Differences) -> Verdict:
     cause = bad.run.cause
     verdict: Verdict | None = None
     if cause == "memory.kv_budget":
-        verdict = _budget(good, bad, found)
+        verdict = budget(good, bad, found)
     elif cause in ("memory.graph_capture", "memory.runtime", "memory.weights", "memory.imbalance"):
         verdict = _out_of_memory(good, bad, found)
     verdict = verdict or _named(good, bad, found) or _related(good, bad, found)
@@ -403,181 +280,6 @@ def _cells(row: MemoryRow) -> str:
     return ", ".join(f"{cell.text} in {letter}" for cell, letter in pairs if cell)
 
 
-def _value(interval: Interval, decimals: int = 3) -> str:
-    return interval.text(decimals)
-
-
-_START = "the free memory at the start"
-_WEIGHTS = "the weights"
-
-
-class _Numbers(NamedTuple):
-    """What enters the token budget of a run, GiB."""
-
-    total: Interval
-    avail: Interval
-
-    @property
-    def weights(self) -> Interval:
-        """Return what loading took."""
-        return self.total - self.avail
-
-
-def _numbers(side: Side) -> _Numbers | None:
-    total, avail = fact_of(side.facts, FORMULA_TOTAL), fact_of(side.facts, FORMULA_AVAIL)
-    return _Numbers(total.interval, avail.interval) if total and avail else None
-
-
-def _rest(total: Interval, weights: Interval, fraction: Interval) -> Interval:
-    """Return the budget: what the static share of the free memory leaves beside the weights, GiB."""
-    return total * fraction - weights
-
-
-def _budget(good: Side, bad: Side, found: _Differences) -> Verdict | None:
-    """Explain a negative budget by exchanging its inputs for those of the good run, one by one."""
-    a, b = good.run.letter, bad.run.letter
-    lower, higher = _fraction(bad), _fraction(good)
-    here = _numbers(bad)
-    smallest = fact_of(bad.facts, SMALLEST, inferred=True)
-    if here is None or smallest is None:
-        if lower and higher and lower.value.high < higher.value.low:
-            return Verdict(
-                "possible",
-                f"possible: {FRACTION} is {lower.text} in {b} ({lower.how}) and {higher.text} in {a} "
-                f"({higher.how}), and a lower fraction leaves less for the KV cache",
-                (f"{b} has no line from which its budget follows",),
-                advice=f"start {b} with --mem-fraction-static {higher.text}, as {a}",
-            )
-        return None
-    if lower is None:
-        if higher is None or higher.value.low <= smallest.high:
-            return None
-        return Verdict(
-            "possible",
-            f"possible: with the {higher.text} of {a} the budget of {b} would be positive; which {FRACTION} "
-            f"{b} had is not in its log",
-            _advice_numbers(bad, higher, here),
-            advice=f"start {b} with --mem-fraction-static above {smallest.text}; {higher.text}, as {a}",
-        )
-    printed = fact_of(bad.facts, BUDGET)
-    rest = _rest(here.total, here.weights, lower.value) if printed is None else printed.interval
-    if rest.high >= 0:
-        return None
-    inputs = _inputs(good, bad, higher, lower)
-    enough = _enough(inputs, here, lower)
-    if not enough:
-        return None
-    gap = f"{b}'s budget is {_arithmetic(bad, lower, here, printed)}: no token fits"
-    because = [gap]
-    if len(enough) == 1 and len(enough[0]) == 1:
-        text = f"explained by {inputs[enough[0][0]].told}; that alone makes {b} fail"
-    elif len(enough[0]) == 1:
-        text = f"explained by {' or '.join(name for (name,) in enough)}: each alone makes {b} fail"
-        because += [inputs[name].told for (name,) in enough]
-    else:
-        text = f"explained by {' and '.join(enough[0])} together"
-        because += [inputs[name].told for name in enough[0]]
-    advice = f"start {b} with --mem-fraction-static of at least {smallest.text}"
-    if Fraction(smallest.text) >= 1:
-        advice = f"no --mem-fraction-static helps {b}: use more ranks, or a smaller model"
-    elif enough[0] == (FRACTION,) and higher is not None:
-        given = f"{_value(_rest(here.total, here.weights, higher.value), 2)} GiB"
-        because.append(f"with {a}'s {higher.text} it would be {given}")
-        advice += f"; {higher.text}, as {a}, gives {given}"
-    if higher is not None and higher.fact is not None and higher.fact.inferred:
-        because.insert(0, _implies(good, higher.fact))
-    return Verdict("explained", text, tuple(because), _excluded(good, bad, found, rest), advice=advice)
-
-
-class _Input(NamedTuple):
-    """What one of the inputs of the budget is in the good run, and how both runs have it, in words."""
-
-    good: Interval
-    told: str
-
-
-def _inputs(good: Side, bad: Side, higher: _Fraction | None, lower: _Fraction) -> dict[str, _Input]:
-    """Return the inputs of the budget that the good run's log tells."""
-    a, b = good.run.letter, bad.run.letter
-    out = {}
-    if higher is not None and not _near(higher.value, lower.value):
-        out[FRACTION] = _Input(higher.value, f"{FRACTION} {higher.text} in {a}, {lower.text} in {b}")
-    there, here = _numbers(good), _numbers(bad)
-    if there is not None and here is not None:
-        pairs = ((_START, there.total, here.total), (_WEIGHTS, there.weights, here.weights))
-        for name, mine, other in pairs:
-            told = f"{name}: {_value(mine, 2)} GiB in {a}, {_value(other, 2)} GiB in {b}"
-            out[name] = _Input(mine, told)
-    return out
-
-
-def _enough(inputs: dict[str, _Input], here: _Numbers, lower: _Fraction) -> list[tuple[str, ...]]:
-    """Return the smallest sets of the good run's inputs that make the bad run's budget positive."""
-    for size in range(1, len(inputs) + 1):
-        found = []
-        for names in combinations(inputs, size):
-            total, weights, fraction = (
-                inputs[name].good if name in names else own
-                for name, own in ((_START, here.total), (_WEIGHTS, here.weights), (FRACTION, lower.value))
-            )
-            if _rest(total, weights, fraction).low > 0:
-                found.append(names)
-        if found:
-            return found
-    return []
-
-
-def _advice_numbers(bad: Side, fraction: _Fraction, here: _Numbers) -> tuple[str, ...]:
-    given = _rest(here.total, here.weights, fraction.value)
-    return (f"{bad.run.letter}'s budget would be {_value(given, 2)} GiB",)
-
-
-def _arithmetic(side: Side, fraction: _Fraction, here: _Numbers, printed: Fact | None) -> str:
-    total, avail = fact_of(side.facts, FORMULA_TOTAL), fact_of(side.facts, FORMULA_AVAIL)
-    rest = printed.text if printed else _value(_rest(here.total, here.weights, fraction.value))
-    outside = float(1 - (fraction.value.low + fraction.value.high) / 2)
-    where = f" ({', '.join(f'{side.run.letter}:{line}' for line in avail.lines)})" if avail else ""
-    numbers = f"{avail.text} - {total.text} x {outside:.4g} = " if total and avail else ""
-    return f"{numbers}{rest} GiB{where}"
-
-
-def _excluded(good: Side, bad: Side, found: _Differences, rest: Interval) -> tuple[str, ...]:
-    """Say what differs and cannot be the reason: the custom all-reduce, against a gap of GiB."""
-    told = [row for row in found.arguments if "custom_all_reduce" in row.name]
-    said = [row for row in found.surroundings if row.matter.startswith("allreduce")]
-    if not (told or said) or -rest.high < _LARGE_GAP:
-        return ()
-    words = "; ".join(
-        f"{row.name} is {quoted(row.name, _of(row, good))} in {good.run.letter}, "
-        f"{quoted(row.name, _of(row, bad))} in {bad.run.letter}"
-        for row in told
-    )
-    size = f"its buffers are {_ALL_REDUCE}, against a gap of {_value(Interval(-rest.high, -rest.low), 1)} GiB"
-    measured = [_spread(side, SET_UP) for side in (good, bad)]
-    proof = ""
-    if all(measured):
-        proof = f"; the distributed set-up, which allocates them, took {measured[0]} GiB in "
-        proof += (
-            "both"
-            if measured[0] == measured[1]
-            else f"{good.run.letter} and {measured[1]} in {bad.run.letter}"
-        )
-    return (f"the custom all-reduce{f' ({words})' if words else ''}: {size}{proof}",)
-
-
-def _of(row: ArgumentRow, side: Side) -> Given:
-    """Return the value of one of two sides: the reference has the smallest letter."""
-    return row.values[0 if side.run.letter == "A" else 1]
-
-
-def _spread(side: Side, quantity: str) -> str | None:
-    found = [one for one in side.facts if one.quantity == quantity]
-    if not found:
-        return None
-    least, most = min(found, key=lambda one: one.low), max(found, key=lambda one: one.high)
-    return least.text if least.text == most.text else f"{least.text}-{most.text}"
-
-
 # ------------------------------------------------------------------ out of memory
 
 
@@ -586,12 +288,12 @@ def _least(side: Side, quantity: str) -> Fact | None:
     return min(found, key=lambda one: one.low, default=None)
 
 
-def _out_of_memory(good: Side, bad: Side, found: _Differences) -> Verdict | None:
+def _out_of_memory(good: Side, bad: Side, found: Differences) -> Verdict | None:
     """Explain an out-of-memory by what the good run had left, and what made the bad one have less."""
     a, b = good.run.letter, bad.run.letter
     reasons, advice = [], None
-    lower, higher = _fraction(good), _fraction(bad)
-    if lower and higher and not _near(lower.value, higher.value) and higher.value.low > lower.value.high:
+    lower, higher = in_force(good), in_force(bad)
+    if lower and higher and not near(lower.value, higher.value) and higher.value.low > lower.value.high:
         reasons.append(
             f"{FRACTION} is {higher.text} in {b} ({higher.how}) and {lower.text} in {a} ({lower.how}): more "
             "for the pools, less for graphs and activations"
@@ -600,7 +302,7 @@ def _out_of_memory(good: Side, bad: Side, found: _Differences) -> Verdict | None
     for quantity in (START, AFTER_POOLS):
         mine, other = _least(good, quantity), _least(bad, quantity)
         if mine and other and (mine.interval - other.interval).low > Interval.exactly("0.5").low:
-            less = _value(mine.interval - other.interval, 2)
+            less = value_text(mine.interval - other.interval, 2)
             tail = ": another process holds memory, or the device is smaller" if quantity == START else ""
             reasons.append(
                 f"{less} GiB less {quantity} in {b} ({other.text} at {b}:{other.lines[0]}, {mine.text} at "
@@ -608,7 +310,7 @@ def _out_of_memory(good: Side, bad: Side, found: _Differences) -> Verdict | None
             )
     graphs, left = _most(good, GRAPHS), _least(bad, AFTER_POOLS)
     enough = (
-        _believed_equal(good, bad)
+        believed_equal(good, bad)
         and bad.run.cause == "memory.graph_capture"
         and graphs is not None
         and left is not None
@@ -637,8 +339,8 @@ def _most(side: Side, quantity: str) -> Fact | None:
 
 def _sentence(row: ArgumentRow, good: Side, bad: Side) -> str:
     return (
-        f"{row.name} is {quoted(row.name, _of(row, good))} in {good.run.letter} and "
-        f"{quoted(row.name, _of(row, bad))} in {bad.run.letter}"
+        f"{row.name} is {quoted(row.name, given_of(row, good))} in {good.run.letter} and "
+        f"{quoted(row.name, given_of(row, bad))} in {bad.run.letter}"
     )
 
 
@@ -680,7 +382,7 @@ _BEARS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _named(good: Side, bad: Side, found: _Differences) -> Verdict | None:
+def _named(good: Side, bad: Side, found: Differences) -> Verdict | None:
     """Return an argument that differs and that the fault itself names."""
     root = bad.run.root
     if root is None:
@@ -697,7 +399,7 @@ def _named(good: Side, bad: Side, found: _Differences) -> Verdict | None:
     return None
 
 
-def _related(good: Side, bad: Side, found: _Differences) -> Verdict | None:
+def _related(good: Side, bad: Side, found: Differences) -> Verdict | None:
     """Return the differences of a kind that can bear on the cause."""
     names, matters = next(
         ((args, kinds) for cause, args, kinds in _BEARS if re.match(cause, bad.run.cause)), ("^$", "^$")

@@ -64,7 +64,19 @@ _SUSPECT = (
 #: What a text with a secret holds, one of them at least, in small letters: most texts are left alone.
 _NEEDLES = (
     *("apikey", "api_key", "api-key", "passw", "passphrase", "secret", "_token", "-token", "signature"),
-    *("authorization", "bearer", "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
+    *(
+        "authorization",
+        "bearer",
+        "hf_",
+        "sk-",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+    ),
     *("nvapi-", "xox", ":/", ":\\"),
 )
 
