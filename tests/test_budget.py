@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import sglogparse
 from sglogparse._budget import Printed, draft_headroom, negative_budgets, smallest_fraction, wrong_budgets
 from sglogparse._interval import GIB, Interval
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 
 
 @st.composite

@@ -9,7 +9,7 @@ import pytest
 import sglogparse
 from sglogparse import causes
 from sglogparse._faults import faults
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse.causes import CAUSE_TITLES, CAUSES, Clues, Confidence, Decision, _base, decide, facts_of
 from sglogparse.causes._evidence import advice, clues_of, last_free
 from sglogparse.render.text import render_text

@@ -25,8 +25,8 @@ from sglogparse import SourceError
 from sglogparse._cli import main
 from sglogparse._compare import _side, compare, compare_sides, memory_facts
 from sglogparse._comparison import FRACTION, LETTERS, fact_of, span_of
-from sglogparse._launches import read_launches
 from sglogparse._log import read_log
+from sglogparse._split import read_launches
 from sglogparse.render.compare import hidden, render_json, render_text
 
 ROOT = Path(__file__).parent.parent

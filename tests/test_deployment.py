@@ -9,7 +9,7 @@ import pytest
 
 from sglogparse import Outcome, read_log
 from sglogparse._deployment import clock_offset, read_groups
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse.render.text import render_text
 
 FIXTURES = Path(__file__).parent / "fixtures" / "timeline"

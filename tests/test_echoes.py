@@ -7,7 +7,7 @@ import pytest
 from sglogparse import read_log
 from sglogparse._echoes import ECHOES, WAITING, Role, role_of, role_of_stack
 from sglogparse._faults import faults
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 
 RAISED = 'File "/opt/sglang/srt/managers/scheduler.py", line 9, in run_scheduler_process'
 

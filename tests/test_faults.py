@@ -5,7 +5,7 @@ import pytest
 import sglogparse
 from sglogparse._echoes import Role, role_of
 from sglogparse._faults import faults, last_served, stopped_at
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse.causes import cause_of
 
 SRT = "/opt/venv/lib/python3.12/site-packages/sglang/srt"

@@ -4,7 +4,7 @@ import pytest
 
 from sglogparse import read_log
 from sglogparse._hang import collectives, last_state, queued, silent_first, stacks, stuck
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 
 BATCH = (
     "[2026-03-02 10:%s %s] Decode batch, #running-req: 8, #token: 36000, token usage: 0.40, cuda graph: True, "

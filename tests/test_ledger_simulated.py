@@ -17,7 +17,8 @@ import pytest
 
 from oracle import detectable
 from sglogparse import read_log
-from sglogparse._launches import Launch, read_launches
+from sglogparse._launches import Launch
+from sglogparse._split import read_launches
 from sglogparse.ledger.account import read_accounts
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
 from sglogparse.ledger.whatif import Changes, predict, read_budgets

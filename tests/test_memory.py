@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from sglogparse import read_log
 from sglogparse._cli import main
 from sglogparse._interval import Interval
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse.ledger.account import read_accounts
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
 from sglogparse.ledger.whatif import Changes, predict, read_budgets

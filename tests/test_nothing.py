@@ -8,18 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglogparse import read_log
-from sglogparse._launches import (
-    between,
-    first_by_rank,
-    first_line,
-    least,
-    most,
-    read_launches,
-    stamps,
-    throughout,
-)
+from sglogparse._derived import throughout
+from sglogparse._launches import between, first_by_rank, first_line, least, most, stamps
 from sglogparse._log import frame_schemas
 from sglogparse._nothing import Nothing
+from sglogparse._split import read_launches
 
 ARGS = "server_args=ServerArgs(model_path='/m', tp_size=2, mem_fraction_static=0.8)"
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sglogparse import read_log
 from sglogparse._deployment import read_groups
 from sglogparse._grammar import samples
-from sglogparse._launches import read_launches
 from sglogparse._phases import ALL_PHASES, PHASE_DOCS, PHASE_SCHEMA, phases, read_phases
+from sglogparse._split import read_launches
 
 FIXTURES = Path(__file__).parent / "fixtures" / "timeline"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import sglogparse
 from sglogparse import rules
 from sglogparse._grammar import samples
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse.rules import RETIRED, RULES
 
 FIXTURES = Path(__file__).parent / "fixtures"

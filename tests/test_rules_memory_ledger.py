@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._grammar import samples
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse.ledger.window import fixed, fraction_window, shortages
 from sglogparse.rules import RULES
 

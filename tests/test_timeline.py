@@ -25,7 +25,7 @@ from rich.cells import cell_len
 from sglogparse import read_log
 from sglogparse._cli import main
 from sglogparse._grammar import samples
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse._timeline import GAP_SCHEMA, gaps, read_timelines
 from sglogparse.render.timeline import _short, render_csv, render_json, render_text
 

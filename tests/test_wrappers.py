@@ -10,7 +10,7 @@ import pytest
 from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._grammar import reference, samples
-from sglogparse._launches import read_launches
+from sglogparse._split import read_launches
 from sglogparse._wrappers import CARRIER_SCHEMA, accepted_wrappers, peel
 
 PLAN = compiled_plan()

@@ -1,7 +1,7 @@
 """sglogparse: a forensic reader for SGLang server logs.
 
 bytes -> lines -> records -> events, blocks, families -> launches (facts) -> findings -> verdict -> report
-_source _wrappers _records   _events _blocks _families   _launches _phases   rules/      _verdict   render/
+_source _wrappers _records   _events _blocks _families   _split _launches     rules/      _verdict   render/
 
 >>> import sglogparse
 >>> log = sglogparse.read_log("server.log")                           # doctest: +SKIP

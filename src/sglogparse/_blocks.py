@@ -252,6 +252,8 @@ def _one_liners(table: pl.DataFrame) -> Iterator[Block]:
     """Yield the tracebacks that stand on one line, with their line ends escaped."""
     message = pl.col("message")
     some = table.filter(pl.col("bare") & message.str.contains(BEGIN + "\\n", literal=True))
+    if some.is_empty():
+        return
     for row, text in some.filter(message.str.contains(_ONE_LINE)).select("row", "message").iter_rows():
         start = text.index(BEGIN)
         body = text[start:]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._cheap import dataclass
+from sglogparse._derived import once
 from sglogparse._interval import GIB, Interval, round_up
-from sglogparse._launches import once
 
 if TYPE_CHECKING:
     from sglogparse._launches import Launch

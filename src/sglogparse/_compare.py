@@ -58,12 +58,15 @@ from sglogparse._comparison import (
     near,
 )
 from sglogparse._contrast import judge
+from sglogparse._derived import once
 from sglogparse._errors import SourceError
 from sglogparse._interval import Interval
-from sglogparse._launches import NODE_ARGS, Launch, once, rank_key, read_launches
+from sglogparse._launches import Launch
 from sglogparse._log import read_log
 from sglogparse._phases import START_PHASES, phases
+from sglogparse._ranks import rank_key
 from sglogparse._report import Outcome
+from sglogparse._split import NODE_ARGS, read_launches
 from sglogparse._steps import crowded, divergence, environment
 from sglogparse.ledger.ledger import implied_fraction
 

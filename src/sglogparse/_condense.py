@@ -442,7 +442,7 @@ def _words(messages: pl.Series) -> pl.Series:
 def _looked_for(log: Log, free: pl.Series) -> pl.DataFrame:
     """Return the rows (`row`), of those of free text, that rules look for, with a mark of what they tell."""
     from sglogparse import _verdict  # it knows all rules
-    from sglogparse._launches import TELLING, Whole
+    from sglogparse._derived import TELLING, Whole
 
     del _verdict
     whole = Whole(log.lines[free], log.records[free], log.frames, [0, len(free)])

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._cheap import dataclass
-from sglogparse._launches import NODE_ARGS, once, rank_key, rank_spread, stamps
+from sglogparse._derived import once
+from sglogparse._launches import stamps
+from sglogparse._ranks import rank_key, rank_spread
 from sglogparse._report import ClockOffset
+from sglogparse._split import NODE_ARGS
 from sglogparse._vitals import span
 
 if TYPE_CHECKING:

@@ -16,16 +16,18 @@ import polars as pl
 
 from sglogparse._bare import HEAD, message_heads
 from sglogparse._cheap import dataclass, lazy
+from sglogparse._derived import once, telling, throughout
 from sglogparse._echoes import Role, role_of, role_of_stack
 from sglogparse._events import BLOCKS
 from sglogparse._families import family_names
-from sglogparse._launches import PHASES, between, first_line, most, once, telling, throughout
+from sglogparse._launches import PHASES, between, first_line, most
 from sglogparse._router import router_starts, router_stops
 from sglogparse._words import FAILURE, FATAL, GRAVE, HARMLESS
 from sglogparse.causes import cause_of
 
 if TYPE_CHECKING:
-    from sglogparse._launches import Launch, Whole
+    from sglogparse._derived import Whole
+    from sglogparse._launches import Launch
 
 
 #: Records by which SGLang names an exception before it raises it: they speak when the exception is cut off.

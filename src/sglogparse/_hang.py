@@ -10,8 +10,10 @@ from __future__ import annotations
 import polars as pl
 
 from sglogparse._cheap import dataclass, lazy
-from sglogparse._launches import Launch, Whole, between, once, rank_spread, telling, throughout
+from sglogparse._derived import Whole, once, telling, throughout
+from sglogparse._launches import Launch, between
 from sglogparse._phases import seconds
+from sglogparse._ranks import rank_spread
 from sglogparse._serving import number, statuses
 from sglogparse._vitals import span
 

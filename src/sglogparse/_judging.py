@@ -18,14 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import polars as pl
 
-from sglogparse._launches import Launch, read_launches
+from sglogparse._launches import Launch
 from sglogparse._log import Log
 from sglogparse._report import LaunchReport
 from sglogparse._source import SourceFile
+from sglogparse._split import read_launches
 
 #: Launches from which on another process is worth its start, and launches that it is given at a time.
 _WORTH, _AT_ONCE = 150, 40
@@ -74,7 +75,10 @@ class _Judge:
     """A process that judges."""
 
     def __init__(self) -> None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from sglogparse._judging import serve; serve()"
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from sglogparse._judging import serve; "
+            "serve(sys.stdin.buffer, sys.stdout.buffer)"
+        )
         # polars has one thread in each: there are as many of them as cores
         settings = {**os.environ, "POLARS_MAX_THREADS": "1"}
         pipe = subprocess.PIPE
@@ -97,20 +101,20 @@ class _Judge:
         self._process.communicate()
 
 
-def serve() -> None:
-    """Judge what comes on standard input, until it ends: the work of a process of judged_apart."""
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Judge what comes from one pipe into another, until it ends: the work of a process of judged_apart."""
     from sglogparse._verdict import judge
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent to handle
     gc.set_threshold(_OFTEN, 50, 100)
     while True:
         try:
-            share = _Share(*pickle.load(sys.stdin.buffer))
+            share = _Share(*pickle.load(source))
         except EOFError:
             return
         reports = [judge(launch) for launch in read_launches(Log(*share))]
-        pickle.dump(reports, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
-        sys.stdout.buffer.flush()
+        pickle.dump(reports, sink, pickle.HIGHEST_PROTOCOL)
+        sink.flush()
 
 
 def _shares(log: Log, launches: Sequence[Launch]) -> Iterator[_Share]:

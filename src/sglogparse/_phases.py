@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sglogparse._derived import once
 from sglogparse._faults import stopped_at
-from sglogparse._launches import first_line, once, read_launches
+from sglogparse._launches import first_line
+from sglogparse._split import read_launches
 
 if TYPE_CHECKING:
-    from sglogparse._launches import Launch, Whole
+    from sglogparse._derived import Whole
+    from sglogparse._launches import Launch
     from sglogparse._log import Log
 
 #: The phases of a rank's start, in their order; those of a draft worker have "draft " before them.

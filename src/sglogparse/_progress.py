@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from sglogparse._launches import rank_key
 from sglogparse._phases import START_PHASES, WORKER_PHASES
+from sglogparse._ranks import rank_key
 
 if TYPE_CHECKING:
     from sglogparse._follow import News

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from sglogparse._launches import Launch, Whole, first_line, telling
+from sglogparse._derived import Whole, telling
+from sglogparse._launches import Launch, first_line
 
 #: A router's own words (Rust's tracing; older releases print the same through Python).
 _STARTS = r"(?i:starting router|router mode|initializing (?:router|workers|worker job)|router starting)"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from sglogparse._launches import Whole, throughout
+from sglogparse._derived import Whole, throughout
 from sglogparse._phases import all_seconds
 
 #: How full the pool is that holds what running requests have. Pools of states and of windows keep what they

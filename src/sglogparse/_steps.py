@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sglogparse._cheap import dataclass, lazy
+from sglogparse._derived import once
 from sglogparse._grammar import rule_names
-from sglogparse._launches import once, rank_list
+from sglogparse._ranks import rank_list
 from sglogparse._records import RECORD_SCHEMA
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ import polars as pl
 
 from sglogparse._cheap import dataclass
 from sglogparse._deployment import read_groups
-from sglogparse._launches import first_line, read_launches
+from sglogparse._launches import first_line
 from sglogparse._phases import PHASE_SCHEMA, START_PHASES, phases, seconds
+from sglogparse._split import read_launches
 
 if TYPE_CHECKING:
     from sglogparse._deployment import Group

@@ -16,10 +16,11 @@ import polars as pl
 
 from sglogparse._damage import damage, newest_first, unread
 from sglogparse._deployment import Group, read_groups
+from sglogparse._derived import Whole, telling
 from sglogparse._detail import detail_of
 from sglogparse._echoes import Role
 from sglogparse._faults import begins, faults, last_progress, stopped_at, trouble
-from sglogparse._launches import STANDS, Launch, Whole, first_line, read_launches, stamps, telling
+from sglogparse._launches import STANDS, Launch, first_line, stamps
 from sglogparse._phases import seconds
 from sglogparse._release import version_window
 from sglogparse._report import (
@@ -35,6 +36,7 @@ from sglogparse._report import (
     Step,
 )
 from sglogparse._router import router_ready, router_serves
+from sglogparse._split import read_launches
 from sglogparse._vitals import vitals
 from sglogparse.causes import CAUSE_TITLES, Confidence
 from sglogparse.causes._evidence import advice

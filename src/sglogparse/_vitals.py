@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 
 from sglogparse._budget import pool_size
-from sglogparse._launches import rank_spread, stamps
+from sglogparse._launches import stamps
+from sglogparse._ranks import rank_spread
 from sglogparse._report import Severity
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
 

@@ -31,8 +31,8 @@ import polars as pl
 
 from sglogparse._faults import is_of_a_client
 from sglogparse._follow import Block, Follower
-from sglogparse._launches import rank_spread
 from sglogparse._progress import BAR, LEAVES, UP, Lag, Progress, Stage, leaves
+from sglogparse._ranks import rank_spread
 from sglogparse._report import Diagnosis, Outcome
 from sglogparse._vitals import span
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sglogparse._follow import Follower
-from sglogparse._launches import rank_key
 from sglogparse._progress import WORK, Progress
+from sglogparse._ranks import rank_key
 from sglogparse._report import Diagnosis, Finding, LaunchReport
 from sglogparse._wait import POLL, alarms
 

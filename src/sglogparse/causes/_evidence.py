@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from sglogparse._cheap import lazy
+from sglogparse._derived import once_each
 from sglogparse._faults import Fault, trouble
-from sglogparse._launches import between, once_each, rank_spread
+from sglogparse._launches import between
+from sglogparse._ranks import rank_spread
 from sglogparse.causes import (
     Clues,
     Decision,

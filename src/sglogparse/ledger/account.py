@@ -16,8 +16,9 @@ from fractions import Fraction
 from itertools import pairwise
 
 from sglogparse._cheap import dataclass
+from sglogparse._derived import once
 from sglogparse._interval import HOST_GB, Interval
-from sglogparse._launches import Launch, once
+from sglogparse._launches import Launch
 from sglogparse.ledger.rank_equations import pools_of
 from sglogparse.ledger.readings import Capture, Number, Rank, Worker, read_ranks
 from sglogparse.ledger.spend_equations import four_bit

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from sglogparse._cheap import dataclass
-from sglogparse._launches import Launch, once
+from sglogparse._derived import once
+from sglogparse._launches import Launch
 from sglogparse.ledger.budget_equations import may_cap
 from sglogparse.ledger.equations import build
 from sglogparse.ledger.model import DRIFT, FRACTION, Group, Model, read_groups

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from sglogparse._derived import once
 from sglogparse._interval import Interval
-from sglogparse._launches import Launch, once
+from sglogparse._launches import Launch
 from sglogparse._release import release_range, version_window
 from sglogparse.ledger.readings import Number, Rank
 from sglogparse.ledger.solver import Equation, Fact, Least, Linear, Product, Variable

@@ -16,8 +16,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from sglogparse._derived import once
 from sglogparse._interval import Interval
-from sglogparse._launches import Launch, once, rank_key
+from sglogparse._launches import Launch
+from sglogparse._ranks import rank_key
 
 #: Kinds of lines that print device memory.
 _KINDS = (

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from sglogparse._cheap import dataclass
 from sglogparse._interval import Interval
-from sglogparse._launches import Launch, read_launches
+from sglogparse._launches import Launch
 from sglogparse._report import Evidence
+from sglogparse._split import read_launches
 from sglogparse.ledger.account import TERMS, Account, Amount, HostPool, read_accounts, read_host_pools
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
 from sglogparse.ledger.solver import Conflict, Fact, Inferred

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from sglogparse._budget import printed_budgets
+from sglogparse._derived import once
 from sglogparse._interval import GIB, Interval
-from sglogparse._launches import Launch, once
+from sglogparse._launches import Launch
 from sglogparse.ledger.account import Account, read_accounts, unsized
 from sglogparse.ledger.budget_equations import image_factor
 from sglogparse.ledger.ledger import Ledger, implied_fraction, read_ledger

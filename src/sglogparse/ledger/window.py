@@ -18,9 +18,10 @@ import polars as pl
 
 from sglogparse._budget import printed_budgets, smallest_fraction
 from sglogparse._cheap import dataclass, lazy
+from sglogparse._derived import once
 from sglogparse._faults import faults
 from sglogparse._interval import GIB, Interval, round_up
-from sglogparse._launches import Launch, once
+from sglogparse._launches import Launch
 from sglogparse._report import Evidence
 from sglogparse.ledger.ledger import implied_fraction
 from sglogparse.ledger.readings import Number, Rank, read_ranks

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from sglogparse._cheap import dataclass
 from sglogparse._fingerprint import finding_fingerprint
-from sglogparse._launches import rank_list, rank_spread
+from sglogparse._ranks import rank_list, rank_spread
 from sglogparse._report import Diagnosis, Evidence, Finding, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
 

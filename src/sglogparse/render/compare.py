@@ -35,7 +35,7 @@ from sglogparse._comparison import (
     names_of,
     span_of,
 )
-from sglogparse._launches import rank_spread
+from sglogparse._ranks import rank_spread
 from sglogparse._report import Outcome
 from sglogparse._safe import mask_secrets, masked, plain, tame
 from sglogparse._steps import Divergence

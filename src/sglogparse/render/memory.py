@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sglogparse._interval import GIB, Interval, round_up
-from sglogparse._launches import rank_spread
+from sglogparse._ranks import rank_spread
 from sglogparse._safe import plain
 from sglogparse.ledger.account import TERMS, Account, Amount
 from sglogparse.ledger.rank_equations import FALLS

@@ -19,7 +19,7 @@ import io
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from sglogparse._launches import rank_spread
+from sglogparse._ranks import rank_spread
 from sglogparse._report import Diagnosis, Evidence, FileReport, Finding, Job, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain
 from sglogparse._vitals import span

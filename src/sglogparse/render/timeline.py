@@ -23,8 +23,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from sglogparse._launches import rank_key, rank_spread
 from sglogparse._phases import ALL_PHASES
+from sglogparse._ranks import rank_key, rank_spread
 from sglogparse._safe import mask_secrets, masked_frame, plain, tame
 from sglogparse._timeline import TIMELINE_SCHEMA, Timeline
 from sglogparse._vitals import span

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from sglogparse._echoes import Role
 from sglogparse._faults import faults, last_served
 from sglogparse._hang import Collective, collectives, last_state, queued
-from sglogparse._launches import Launch, rank_spread
+from sglogparse._launches import Launch
+from sglogparse._ranks import rank_spread
 from sglogparse._report import Finding, Severity
 
 _CAUGHT = "collective operation timeout"

@@ -8,7 +8,8 @@ from fractions import Fraction
 from sglogparse._budget import negative_budgets, wrong_budgets
 from sglogparse._cheap import dataclass
 from sglogparse._interval import Interval
-from sglogparse._launches import Launch, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.ledger import Ledger, read_ledger
 from sglogparse.ledger.rank_equations import FALLS

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from sglogparse._derived import Whole, telling
 from sglogparse._faults import faults, stopped_at
-from sglogparse._launches import Launch, Whole, on_ranks, rank_list, serves_again, telling
+from sglogparse._launches import Launch, serves_again
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 #: Event -> what it is called, the cause it names, and what to look at.

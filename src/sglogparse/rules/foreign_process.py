@@ -8,7 +8,8 @@ from fractions import Fraction
 import polars as pl
 
 from sglogparse._cheap import dataclass
-from sglogparse._launches import Launch, on_ranks, rank_list, rank_spread
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.ledger import read_ledger
 from sglogparse.ledger.readings import Number, Rank

@@ -8,7 +8,8 @@ from dataclasses import replace
 from sglogparse._cheap import lazy
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import decide
 from sglogparse.causes._evidence import advice, clues_of

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, least, most, on_ranks, rank_list
+from sglogparse._launches import Launch, least, most
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse._serving import decodes, number
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sglogparse._budget import printed_budgets, wrong_budgets
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.causes._evidence import advice
 

@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from sglogparse._cheap import dataclass
-from sglogparse._launches import Launch, least, on_ranks, rank_list
+from sglogparse._launches import Launch, least
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.readings import Rank, read_ranks
 from sglogparse.ledger.window import free_lines, middle, short_of_memory

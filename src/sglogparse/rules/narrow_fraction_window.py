@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from sglogparse._interval import round_up
-from sglogparse._launches import Launch, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.window import (
     Shortage,

@@ -12,7 +12,8 @@ from sglogparse._budget import (
     pool_size,
     printed_budgets,
 )
-from sglogparse._launches import Launch, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import rank_list
 from sglogparse._report import Finding, Severity
 
 

@@ -14,7 +14,8 @@ from sglogparse._budget import (
     smallest_fraction,
     step_gain,
 )
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.window import fixed
 

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from sglogparse._budget import Smallest, printed_budgets, smallest_fraction
 from sglogparse._interval import Interval
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.window import Try, hopeless, refusal, refusals, tries, what_else
 from sglogparse.rules.negative_kv_budget import raise_fraction

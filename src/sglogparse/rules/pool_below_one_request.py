@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from sglogparse._budget import is_plain
 from sglogparse._interval import GIB, round_up
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.ledger import read_ledger
 from sglogparse.ledger.readings import Number, Rank

@@ -8,21 +8,12 @@ from dataclasses import replace
 import polars as pl
 
 from sglogparse._cheap import lazy
+from sglogparse._derived import Whole, once, telling
 from sglogparse._echoes import Role
 from sglogparse._faults import Fault, faults, last_progress, last_served, stopped_at
-from sglogparse._launches import (
-    STANDS,
-    Launch,
-    Whole,
-    between,
-    first_line,
-    on_ranks,
-    once,
-    rank_list,
-    rank_spread,
-    telling,
-)
+from sglogparse._launches import STANDS, Launch, between, first_line
 from sglogparse._nothing import Nothing
+from sglogparse._ranks import on_ranks, rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Confidence, Decision
 from sglogparse.causes._evidence import advice, deciding_lines, judged, told_above

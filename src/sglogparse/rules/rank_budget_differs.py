@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, alike, rank_list, rank_spread
+from sglogparse._launches import Launch, alike
+from sglogparse._ranks import rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
 #: What ranks of one group print alike: its name, the event, the fields.

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, Whole, rank_list, throughout
+from sglogparse._derived import Whole, throughout
+from sglogparse._launches import Launch
+from sglogparse._ranks import rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse._serving import decodes, number
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from sglogparse._derived import Whole, throughout
 from sglogparse._faults import faults
-from sglogparse._launches import Launch, Whole, rank_list, rank_spread, throughout
+from sglogparse._launches import Launch
+from sglogparse._ranks import rank_list, rank_spread
 from sglogparse._report import Finding, Severity
 
 #: Ranks of a server, at the most: a larger number is no number of ranks.

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from sglogparse._cheap import lazy
+from sglogparse._derived import Whole, telling
 from sglogparse._faults import faults
-from sglogparse._launches import Launch, Whole, serves_again, telling
+from sglogparse._launches import Launch, serves_again
 from sglogparse._report import Finding, Severity
 
 #: How Mooncake's transfer engine (glog, level E), NIXL and UCX say that a transfer, or what it needs, failed.

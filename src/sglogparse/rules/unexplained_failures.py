@@ -9,8 +9,9 @@ import polars as pl
 
 from sglogparse._cheap import lazy
 from sglogparse._condense import FAILURE_MARK, GRAVE_MARK
+from sglogparse._derived import Whole, telling
 from sglogparse._faults import faults, last_progress, last_served, trouble
-from sglogparse._launches import Launch, Whole, first_line, telling
+from sglogparse._launches import Launch, first_line
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import Clues, Decision, decide
 from sglogparse.causes._evidence import advice

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from sglogparse._launches import Launch, Whole, first_line, telling
+from sglogparse._derived import Whole, telling
+from sglogparse._launches import Launch, first_line
 from sglogparse._report import Finding, Severity
 
 #: A request to a proxy has the whole address in it; urllib3 prints `proxy "GET http://server/path" 403`.

@@ -10,7 +10,8 @@ from sglogparse._cheap import lazy
 from sglogparse._echoes import Role
 from sglogparse._faults import faults, last_served, stopped_at
 from sglogparse._hang import Stack, last_state, silent_first, stacks, stuck, stuck_batch
-from sglogparse._launches import Launch, on_ranks, rank_list
+from sglogparse._launches import Launch
+from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 
 #: Files of SGLang in which a rank's threads run.
