@@ -27,10 +27,12 @@ from reports import LINES, TEXT
 from sglogparse import SourceError
 from sglogparse import _triage as module
 from sglogparse._cli import main
+from sglogparse._cli_bar import Bar
 from sglogparse._report import Outcome
 from sglogparse._safe import masked
 from sglogparse._source import open_found
-from sglogparse._triage import Cluster, Row, Triage, _cluster_of, _incidents, batches, triage
+from sglogparse._triage import Cluster, Row, Triage, _cluster_of, _read, _Told, batches, triage
+from sglogparse._verdict import incidents
 from sglogparse.render.markdown import MOST
 from sglogparse.render.triage import render_json, render_text
 from sglogparse.render.triage_page import render_html, render_markdown
@@ -140,7 +142,8 @@ def test_a_start_whose_process_is_gone_is_not_one_that_goes_on(tmp_path):
 
 
 def test_a_process_that_is_gone_makes_a_failure_another_one(nightly):
-    [incident, *_] = _incidents([one for one in open_found(["nightly"])[0] if "run1" in one.path])
+    sources = [one for one in open_found(["nightly"])[0] if "run1" in one.path]
+    [incident, *_] = incidents(_read(sources, _Told(sources, None)))
     chief = incident.diagnosis.chief
     gone = replace(incident.diagnosis, chief=replace(chief, gone=chief.root))
     assert _cluster_of(gone) != _cluster_of(incident.diagnosis)
@@ -205,8 +208,200 @@ def test_small_batches_say_the_same(nightly, monkeypatch):
 
 def test_nodes_are_joined_however_long_their_logs_are(nightly, monkeypatch):
     monkeypatch.setattr(module, "_BATCH", 1)
-    assert [len(one) for one in batches(open_found(["nightly"])[0])] == [1, 1, 1, 1, 2, 1]
+    assert [len(one) for one in batches(open_found(["nightly"])[0])] == [1] * 7
     assert triage(["nightly/run5"]).rows[0].kind == "nodes"
+
+
+def test_nodes_of_a_launch_are_joined_in_a_folder_of_any_size(tmp_path, monkeypatch):
+    """Forty nodes, among other logs, each read in a batch of its own."""
+    arguments = "tp_size=160, nnodes=40, dist_init_addr='10.1.0.4:20000'"
+    for node in range(40):
+        (tmp_path / f"node{node}.log").write_text(
+            f"[2026-04-09 08:00:00] server_args=ServerArgs(model_path='/m/Orca', {arguments}, node_rank={node})\n"
+            f"[2026-04-09 08:00:05 TP{4 * node}] Init torch distributed begin.\n"
+            f"[2026-04-09 08:00:09 TP{4 * node}] Load weight begin. avail mem=78.40 GB\n"
+        )
+    last = tmp_path / "node39.log"
+    last.write_text(
+        f"{last.read_text()}[2026-04-09 08:01:00 TP156] Scheduler hit an exception: Traceback (most recent "
+        'call last):\n  File "/opt/sglang/srt/managers/scheduler.py", line 5, in run_scheduler_process\n'
+        "    scheduler = Scheduler(server_args)\nRuntimeError: the weights are not there\n"
+    )
+    for number in range(3):
+        (tmp_path / f"other{number}.log").write_text(CLEAN)
+    whole = triage([tmp_path])
+    monkeypatch.setattr(module, "_BATCH", 1)
+    assert triage([tmp_path]) == whole
+    assert whole.outcomes == {"crashed": 1, "ready": 3}
+    row = next(row for row in whole.rows if row.outcome is Outcome.CRASHED)
+    assert (len(row.files), row.kind, len(row.ranks)) == (40, "nodes", 40)
+    assert Path(row.files[0]).name == "node39.log"
+    assert row.joined.startswith("nodes 0, 1, 2, ")
+
+
+def deployment(folder, *names, **changed):
+    """Write the logs of a PD deployment, some of them otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        text = (FIXTURES / "timeline" / f"{name}.log").read_text(encoding="utf-8")
+        for old, new in changed.get(name, ()):
+            assert old in text
+            text = text.replace(old, new)
+        (folder / f"{name}.log").write_text(text)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+@pytest.mark.parametrize("names", [("prefill", "decode"), ("prefill", "decode", "router")])
+def test_the_servers_of_a_pd_deployment_are_one_incident(tmp_path, monkeypatch, names, size):
+    monkeypatch.setattr(module, "_BATCH", size)
+    monkeypatch.chdir(tmp_path)
+    deployment(Path("job"), *names)
+    [row] = triage(["job"]).rows
+    assert sorted(row.files) == sorted(f"job/{name}.log" for name in names)
+    assert (row.kind, row.outcome) == ("deployment", Outcome.READY)
+    assert row.joined.startswith(
+        "servers of one deployment, by their roles and times (decode: job/decode.log; "
+    )
+    more = len(names) - 1
+    assert f"(and {more} more log{'s' if more > 1 else ''} of this deployment)" in render_text(
+        triage(["job", "none.log"]), 100
+    )
+
+
+def test_a_deployment_has_crashed_when_one_of_its_servers_has(tmp_path):
+    crash = (
+        "[2026-04-09 08:05:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/opt/sglang/srt/managers/scheduler.py", line 801, in event_loop\n    self.run_batch(batch)\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    deployment(tmp_path, "prefill", "decode", "router")
+    path = tmp_path / "decode.log"
+    path.write_text(path.read_text() + crash)
+    found = triage([tmp_path])
+    assert found.outcomes == {"crashed": 1}
+    [row] = found.rows
+    assert (Path(row.files[0]).name, Path(row.root.file).name, row.cause) == (
+        "decode.log",
+        "decode.log",
+        "memory.runtime",
+    )
+
+
+LATER = ("2026-04-09 08:", "2026-04-09 11:")
+
+
+@pytest.mark.parametrize(
+    ("decode", "joined"),
+    [
+        ([LATER], False),
+        ([("/srv/models/Wren-8B", "/srv/models/Wren-70B")], False),
+        ([("/srv/models/Wren-8B", "/mnt/other/Wren-8B")], True),
+        ([("'decode'", "'prefill'")], False),
+        ([("'decode'", "'decode', disaggregation_transfer_backend='nixl'")], True),
+        # it died when the other one was ready, and had nothing more to say
+        ([("2026-04-09 08:00:", "2026-04-09 08:05:")], True),
+        ([("2026-04-09 08:00:", "2026-04-09 08:25:")], False),
+    ],
+    ids=[
+        "hours later",
+        "another model",
+        "another folder",
+        "no complement",
+        "one tells more",
+        "silent",
+        "later",
+    ],
+)
+def test_which_servers_are_one_deployment(tmp_path, decode, joined):
+    deployment(tmp_path, "prefill", "decode", decode=decode)
+    assert len(triage([tmp_path]).rows) == (1 if joined else 2)
+
+
+def test_deployments_that_ran_one_after_the_other_stay_apart(tmp_path):
+    deployment(tmp_path, "prefill", "decode", "router")
+    for name in ("prefill", "decode", "router"):
+        text = (tmp_path / f"{name}.log").read_text()
+        (tmp_path / f"second-{name}.log").write_text(text.replace("2026-04-09 08:00:", "2026-04-09 08:01:"))
+    rows = triage([tmp_path]).rows
+    assert [{Path(one).name.startswith("second-") for one in row.files} for row in rows] == [{True}, {False}]
+    assert [len(row.files) for row in rows] == [3, 3]
+
+
+def test_servers_of_a_deployment_in_different_folders_are_not_joined(tmp_path):
+    deployment(tmp_path / "a", "prefill")
+    deployment(tmp_path / "b", "decode")
+    assert len(triage([tmp_path]).rows) == 2
+
+
+def test_a_router_belongs_to_the_servers_that_it_names(tmp_path):
+    router = (
+        "2026-04-09 08:00:01  INFO sglang_router_rs::server: src/server.rs:310: Starting router on 0.0.0.0:8000\n"
+        "2026-04-09 08:00:20  INFO sglang_router_rs::core: src/core.rs:12: added worker http://10.0.0.7:31001\n"
+        "2026-04-09 08:09:40  INFO sglang_router_rs::core: src/core.rs:12: worker http://10.0.0.7:31002 is gone\n"
+    )
+    (tmp_path / "router.log").write_text(router)
+    for port in (31001, 31002, 31003):
+        text = (FIXTURES / "timeline" / "prefill.log").read_text()
+        (tmp_path / f"{port}.log").write_text(text.replace("disaggregation_mode='prefill'", f"port={port}"))
+    rows = triage([tmp_path]).rows
+    assert sorted(sorted(Path(one).stem for one in row.files) for row in rows) == [
+        ["31001", "31002", "router"],
+        ["31003"],
+    ]
+
+
+def test_a_router_of_another_time_zone_belongs_to_the_only_deployment(tmp_path):
+    deployment(tmp_path, "prefill", "decode", "router", router=[("2026-04-09 08:", "2026-04-09 00:")])
+    assert [len(row.files) for row in triage([tmp_path]).rows] == [3]
+    deployment(tmp_path, "router", router=[("2026-04-09 08:", "2026-04-12 00:")])
+    assert sorted(len(row.files) for row in triage([tmp_path]).rows) == [1, 2]
+
+
+def test_a_router_without_stamps_belongs_to_the_only_deployment(tmp_path):
+    deployment(tmp_path, "prefill", "decode")
+    bare = "INFO:     Started server process [7]\nStarting router on 0.0.0.0:8000\n"
+    (tmp_path / "router.log").write_text(bare)
+    assert [len(row.files) for row in triage([tmp_path]).rows] == [3]
+    for name in ("prefill", "decode"):
+        text = (tmp_path / f"{name}.log").read_text()
+        (tmp_path / f"second-{name}.log").write_text(text.replace("2026-04-09", "2026-04-10"))
+    assert sorted(len(row.files) for row in triage([tmp_path]).rows) == [1, 2, 2]
+
+
+class Watcher:
+    """Wants to know how far the reading has come."""
+
+    def __init__(self):
+        self.told, self.closed = [], 0
+
+    def update(self, sources):
+        self.told.append((sum(one.position for one in sources), sum(one.size for one in sources)))
+
+    def close(self):
+        self.closed += 1
+
+
+def test_how_far_it_is_is_told_of_all_logs_together(tmp_path, monkeypatch):
+    for number in range(5):
+        (tmp_path / f"{number}.log").write_text(STARTING)
+    monkeypatch.setattr(module, "_BATCH", 2 * len(STARTING))
+    watcher = Watcher()
+    triage([tmp_path], watcher)
+    assert {total for _, total in watcher.told} == {5 * len(STARTING)}
+    read = [position for position, _ in watcher.told]
+    assert read == sorted(read)
+    assert {2 * len(STARTING), 4 * len(STARTING), 5 * len(STARTING)} <= set(read)
+    assert watcher.closed == 1
+
+
+def test_the_bar_is_for_a_terminal_and_for_what_takes_a_while(nightly, monkeypatch):
+    asked = []
+    monkeypatch.setattr("sglogparse._cli_bar.Bar.update", lambda self, sources: asked.append(sources))
+    assert run("nightly")[2] == ""
+    assert asked == []
+    monkeypatch.setattr("sglogparse._cli_bar.progress", lambda: Bar())
+    assert run("nightly")[0] == 1
+    assert asked
 
 
 def test_large_folders_are_parted(tmp_path, monkeypatch):

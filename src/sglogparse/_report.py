@@ -402,11 +402,13 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Incident:
-    """The verdict on one log of many, or on the logs that hold parts of one launch."""
+    """The verdict on one log of many, or on the logs that hold parts of one launch or deployment."""
 
     diagnosis: Diagnosis
     #: the newest stamp, without a zone; None without stamps
     last: dt.datetime | None
+    #: why several files are one incident; None of one file
+    joined: str | None = None
 
 
 def _codes(findings: tuple[Finding, ...]) -> dict[str, int]:

@@ -118,9 +118,10 @@ def proof_text(row: Row, folder: str = "") -> str:
 
 
 def _nodes(row: Row) -> str:
-    """Return how many more logs hold parts of the launch."""
+    """Return how many more logs hold parts of the launch, or of the deployment."""
     more = len(row.files) - 1
-    return f" (and {more} more log{'' if more == 1 else 's'} of this launch)" if more else ""
+    what = "deployment" if row.kind == "deployment" else "launch"
+    return f" (and {more} more log{'' if more == 1 else 's'} of this {what})" if more else ""
 
 
 def _table(rows: Sequence[tuple[Row, str]], folder: str, width: int) -> Iterator[str]:
