@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -145,32 +149,138 @@ def test_no_text_ends_its_label(log, rank, value):
 # ------------------------------------------------------------------ completion
 
 
+#: A program that completes as the real one does, and else writes down how it was called.
+PROGRAM = """#!{python}
+import json, os, sys
+sys.path.insert(0, {src!r})
+if sys.argv[1:2] != ["completion"] and "_SGLOGPARSE_COMPLETE" not in os.environ:
+    with open({said!r} + ".new", "w") as said:
+        json.dump(sys.argv[1:], said)
+    os.rename({said!r} + ".new", {said!r})
+    sys.exit()
+from sglogparse._cli import main
+main()
+"""
+#: How a shell is started without what its user has set up, and what it is told first.
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(sglogparse completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -Uz compinit; compinit -D; eval "$(sglogparse completion zsh)"'),
+}
+#: What is typed before the tabulator, and with which words the program is called then.
+TYPED = [
+    ("sglogparse tri", ["triage"]),
+    ("sglogparse triage --output-fo", ["triage", "--output-format"]),
+    ("sglogparse triage --output-format ma", ["triage", "--output-format", "markdown"]),
+    ("sglogparse triage --output-format=ma", ["triage", "--output-format=markdown"]),
+    ("sglogparse diagnose --output-format conc", ["diagnose", "--output-format", "concise"]),
+    ("sglogparse diagnose --fail-on w", ["diagnose", "--fail-on", "warning"]),
+    ("sglogparse triage ser", ["triage", "server.log"]),
+    ("sglogparse triage two", ["triage", "two words.log"]),
+    ("sglogparse triage server.log sub/no", ["triage", "server.log", "sub/node0.log"]),
+    ("sglogparse diagnose --baseline ser", ["diagnose", "--baseline", "server.log"]),
+    ("sglogparse diagnose --baseline=ser", ["diagnose", "--baseline=server.log"]),
+    ("sglogparse metrics -o ser", ["metrics", "-o", "server.log"]),
+]
+
+
+def installed(shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed here: its completion is not tried")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Make a folder with logs in it, and the program; return the folder and the environment of a shell."""
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "sub").mkdir(parents=True)
+    tools.mkdir()
+    for name in ("server.log", "two words.log", "sub/node0.log"):
+        (work / name).touch()
+    said = str(tmp_path / "said")
+    program = PROGRAM.format(python=sys.executable, src=str(ROOT / "src"), said=said)
+    (tools / "sglogparse").write_text(program)
+    (tools / "sglogparse").chmod(0o755)
+    own = {"PATH": f"{tools}:{os.environ['PATH']}", "TERM": "dumb", "HOME": str(tmp_path)}
+    return work, own, Path(said)
+
+
+class Terminal:
+    """A shell that thinks that somebody types."""
+
+    def __init__(self, words, folder, environment):
+        self.pid, self.end = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execvpe(words[0], words, environment)
+        self.shown = b""
+
+    def type(self, text, until):
+        """Type a line, and read what is shown until something is true; raise AssertionError after a while."""
+        os.write(self.end, text.encode())
+        for _ in range(300):
+            if until():
+                return
+            if select.select([self.end], [], [], 0.1)[0]:
+                self.shown += os.read(self.end, 65536)
+        raise AssertionError(self.shown.decode(errors="replace"))
+
+    def close(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.end)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_what_is_typed(shell, place):
+    installed(shell)
+    work, own, said = place
+    words, setup = SHELLS[shell]
+    terminal = Terminal(words, work, own)
+    try:
+        terminal.type(f"{setup}; echo ready$((6 * 7))\n", lambda: b"ready42" in terminal.shown)
+        for typed, expected in TYPED:
+            said.unlink(missing_ok=True)
+            terminal.type(f"{typed}\t\n", said.exists)
+            assert json.loads(said.read_text()) == expected, typed
+    finally:
+        terminal.close()
+
+
+def test_fish_completes_what_is_typed(place):
+    installed("fish")
+    work, own, _ = place
+
+    def offered(typed):
+        code = f"source (sglogparse completion fish | psub); complete -C {shlex.quote(typed)}"
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", code],
+            env=own,
+            cwd=work,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stderr == ""
+        return [line.split("\t") for line in done.stdout.splitlines()]
+
+    for typed, expected in TYPED:
+        [found] = offered(typed)
+        assert found[0] == expected[-1], typed
+    # a help has commas, and is shown as it is
+    [found] = offered("sglogparse triage --output-fo")
+    assert found == ["--output-format", "For a terminal, a program, a comment, or a page."]
+    assert [one[0] for one in offered("sglogparse completion ")] == ["bash", "fish", "zsh"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_names_the_program_and_its_variable(shell):
+def test_the_scripts_are_scripts(shell):
     code, text, told = run("completion", shell)
     assert (code, told) == (0, "")
     assert f"_SGLOGPARSE_COMPLETE={shell}_complete" in text
-    assert (
-        shutil.which(shell) is None
-        or not subprocess.run([shell, "-n"], input=text, text=True, capture_output=True, check=False).stderr
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "number", "expected"),
-    [
-        ("sglogparse tri", 1, ["triage"]),
-        ("sglogparse triage --output-format ma", 3, ["markdown"]),
-        ("sglogparse completion ", 2, ["bash", "zsh", "fish"]),
-    ],
-)
-def test_bash_is_told_what_can_follow(words, number, expected):
-    told = {"_SGLOGPARSE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
-    code = "from sglogparse._cli import main; main(prog_name='sglogparse')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **told}, capture_output=True, text=True, check=True
-    )
-    assert [line.partition(",")[2] for line in done.stdout.split()] == expected
+    installed(shell)
+    checked = subprocess.run([shell, "-n"], input=text, text=True, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 # ------------------------------------------------------------------ the manual page

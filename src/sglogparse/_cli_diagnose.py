@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sglogparse import _config
-from sglogparse._cli_common import colour, logs, note, put, show_secrets, width
+from sglogparse._cli_common import colour, files, logs, note, put, show_secrets, width
 from sglogparse._errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _WIDTH = 100
     "--output-format",
     metavar="FORMAT[:FILE]",
     multiple=True,
+    shell_complete=lambda *told: [one for one in _config.FORMATS if one.startswith(told[-1])],
     help=f"{', '.join(_config.FORMATS)}; with :FILE written to a file, else printed. Can be given more than "
     "once, as often with a file as wanted, once without.  [default: text]",
 )
@@ -43,10 +44,18 @@ _WIDTH = 100
     help="The least severe finding that makes the exit code 1.  [default: error]",
 )
 @click.option("--exit-zero/--no-exit-zero", default=None, help="Exit with 0 also where it would be 1 or 3.")
-@click.option("--baseline", metavar="FILE", help="What is known: it is not shown and does not count.")
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    shell_complete=files,
+    help="What is known: it is not shown and does not count.",
+)
 @click.option("--write-baseline", is_flag=True, help="Write all that is found to the baseline.")
 @click.option(
-    "--config", metavar="FILE", help="Settings; else the nearest sglogparse.toml or pyproject.toml."
+    "--config",
+    metavar="FILE",
+    shell_complete=files,
+    help="Settings; else the nearest sglogparse.toml or pyproject.toml.",
 )
 @show_secrets
 def diagnose(
