@@ -132,17 +132,17 @@ def _settings(given: dict[str, object], config: str | None) -> Settings:
 
 
 def _check_paths(logs: tuple[str, ...], chosen: Settings) -> None:
-    """Refuse to write over what is read."""
-    read = [_config.real(Path(log)) for log in logs if log != "-"]
-    if chosen.baseline:
-        if _config.real(chosen.baseline) in read:
-            raise click.UsageError(f"{chosen.baseline}: is a log of this call, and no baseline")
-        read.append(_config.real(chosen.baseline))
+    """Refuse to write over what is read, or may be: a file that lies in a folder of logs and is no report."""
+    from sglogparse._ours import is_log_of
+
+    if chosen.baseline and is_log_of(chosen.baseline, logs):
+        raise click.UsageError(f"{chosen.baseline}: is a log of this call, and no baseline")
+    known = _config.real(chosen.baseline) if chosen.baseline else None
     for one in chosen.output_format:
-        if one.path is not None and _config.real(one.path) in read:
+        if one.path is not None and (is_log_of(one.path, logs) or _config.real(one.path) == known):
             raise click.UsageError(f"{one.path}: is read by this call, so no report is written to it")
     summary = _summary(chosen)
-    if summary is not None and _config.real(summary) in read:
+    if summary is not None and (is_log_of(summary, logs) or _config.real(summary) == known):
         raise click.UsageError(
             f"{summary}: is read by this call, so no summary is added to it (GITHUB_STEP_SUMMARY names it)"
         )

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from sglogparse._cli_common import logs, note, put, show_secrets
-from sglogparse._config import real
 
 
 @click.command()
@@ -30,11 +29,12 @@ def metrics(logs: tuple[str, ...], output: str | None, show_secrets: bool) -> No
     are over the lines of the log, as quantiles, sum and count. What a log does not print has no sample.
     """
     from sglogparse import _metrics
+    from sglogparse._ours import is_log_of
     from sglogparse._output import write_whole
     from sglogparse._safe import masked
     from sglogparse.render.openmetrics import render_openmetrics
 
-    if output is not None and any(log != "-" and real(Path(log)) == real(Path(output)) for log in logs):
+    if output is not None and is_log_of(Path(output), logs):
         raise click.UsageError(f"{output}: is read by this call, so nothing is written to it")
     found = tuple(_metrics.metrics(logs))
     text = render_openmetrics(found if show_secrets else masked(found))

@@ -25,6 +25,7 @@ from sglogparse._cheap import dataclass
 from sglogparse._errors import SourceError
 from sglogparse._files import File, FileStream, Origin, StandardInput, Stream, unreadable
 from sglogparse._folders import files_in, files_like, is_glob, named_as_archive, named_as_log
+from sglogparse._ours import why_ours
 from sglogparse._text import (
     PIECE,
     SAMPLE,
@@ -428,6 +429,9 @@ def _members(archive: str, member: str) -> Found:
 def _sifted(names: list[str], seen: dict[object, str]) -> Found:
     """Return what of many files are logs, the archives among them opened."""
     found = Found()
+    ours = {name: reason for name in names if (reason := why_ours(name))}
+    found.skipped += ours.items()
+    names = [name for name in names if name not in ours]
     named = {name for name in names if named_as_log(name) or named_as_archive(name) or Path(name).is_dir()}
     for name in sorted(names, key=lambda name: Path(name).is_symlink()):  # a link to what is read is not
         try:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sglogparse._errors import SourceError
 from sglogparse._fingerprint import proof_of, verdict_fingerprint, words_of
+from sglogparse._ours import REASON, WRITTEN
 from sglogparse._report import Diagnosis, Evidence, Incident, LaunchReport, Outcome, Severity
 from sglogparse._source import open_found, stream
 from sglogparse._stream import Reader, feeding
@@ -42,7 +43,7 @@ _PACKED = 10
 _BLOCK = 1 << 24
 _ENDINGS = (".gz", ".zst", ".xz", ".bz2")
 #: Why a file is not read that nobody would take for a log, or that is read already: worth no row.
-_NO_ROW = ("not named as a log", "given twice")
+_NO_ROW = ("not named as a log", "given twice", REASON, WRITTEN)
 
 
 @dataclass(frozen=True)
