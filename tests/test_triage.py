@@ -155,11 +155,11 @@ def test_no_name_is_broken(tmp_path, monkeypatch):
     Path("jobs").mkdir()
     for name in names:
         Path("jobs", name).write_text(STARTING)
-    Path("jobs", f"{'bad-' * 12}.log").write_bytes(bytes(range(256)) * 300)
+    Path("jobs", f"{'bad-' * 20}.log").write_bytes(bytes(range(256)) * 300)
     shown = run("jobs", "--all")[1].partition("last stamp")[2]
     for name in names:
         assert sum(name in line for line in shown.split("\n")) == 1
-    assert f"{'bad-' * 12}.log:\n  binary data, not a log\n" in shown
+    assert f"{'bad-' * 20}.log:\n   binary data, not a log\n" in shown
 
 
 def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
@@ -527,6 +527,27 @@ def test_secrets_are_masked_unless_asked_for(nightly):
     for kind in ("text", "json", "markdown", "html"):
         assert "a1b2c3" not in run("nightly", "--output-format", kind)[1]
         assert "a1b2c3" in run("nightly", "--output-format", kind, "--show-secrets")[1]
+
+
+def test_the_first_line_says_what_matters_and_each_row_has_what_a_person_asks(nightly):
+    lines = run("nightly")[1].split("\n")
+    assert lines[0] == "8 logs, 7 incidents: 2 crashed, 1 unknown, 1 starting, 2 ready, 1 not read"
+    assert lines[1] == "3 different problems, the newest first; in nightly"
+    assert max(map(len, lines)) <= 80
+    heads = [line for line in lines if line.startswith("#") and line[1].isdigit()]
+    assert heads[0] == "#1 (2 times since 2026-02-27) crashed, during KV cache set-up; cause: KV budget"
+    at = lines.index("   run2/server.log:49")
+    assert " ".join(lines[at - 1].split()) == "1 crashed memory.kv_budget 1 min 27 s 2026-03-01 12:51"
+
+
+def test_the_release_stands_behind_the_log(tmp_path):
+    deployment(tmp_path / "job", "prefill", "decode")
+    (tmp_path / "a.log").write_text(CLEAN)
+    found = triage([tmp_path])
+    rows = tuple(replace(row, version_window="0.5.9") for row in found.rows)
+    shown = render_text(replace(found, rows=rows), 100)
+    assert "job/decode.log (and 1 more log of this deployment; release 0.5.9)\n" in shown
+    assert "   a.log (release 0.5.9)" in shown
 
 
 def test_all_shows_every_log(nightly):
