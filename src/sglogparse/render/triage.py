@@ -14,7 +14,6 @@ causes: memory.kv_budget (3), ...
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -24,6 +23,7 @@ from rich.cells import cell_len
 from sglogparse._safe import plain, tame
 from sglogparse._triage import Cluster, Row, Triage
 from sglogparse._vitals import span
+from sglogparse.render._json import dumps
 from sglogparse.render._rows import cut
 from sglogparse.render._wrap import glued, wrap
 
@@ -191,4 +191,4 @@ def cells_of(row: Row, folder: str = "") -> tuple[str, str, str, str, str]:
 
 def render_json(found: Triage) -> str:
     """Return the object of the contract."""
-    return json.dumps(found.as_dict(), indent=2)
+    return dumps(found.as_dict())

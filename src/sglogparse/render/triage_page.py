@@ -147,4 +147,5 @@ def _cells(cells: Iterable[str]) -> str:
 
 
 def _html(text: str) -> str:
-    return escape(plain(text))
+    """Return text for the page, which a job may print: "##vso[" is a command there."""
+    return escape(plain(text)).replace("##", "#&#35;")
