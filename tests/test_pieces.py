@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -473,6 +474,82 @@ def test_the_action_installs_itself_or_a_release(service, tmp_path):
         assert (done.returncode, done.stderr) == (2, "version: not a release\n")
 
 
+#: What somebody who may name a branch or a file could write in an input.
+HOSTILE = [
+    "a b  c",
+    "'\"` \\",
+    "$(touch owned)",
+    "`touch owned`",
+    "; touch owned #",
+    "x\ntouch owned",
+    "x\noutcome=ready\nexit-code=0",
+    "x\r\n::set-output name=owned::1",
+    "${IFS}$HOME*?[a]",
+    "--exit-zero",
+    "-",
+    "",
+    "x<<EOF\nowned\nEOF",
+    "é\u2028日本",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("name", [name for name in ACTION["inputs"] if name not in ("version", "python")])
+def test_an_input_is_never_more_than_a_value(service, name, value):
+    (service.work / "server.log").write_text(CRASH.read_text())
+    inputs = {"logs": "server.log", name.replace("-", "_"): value}
+    done, left = service("diagnose", **inputs)
+    assert done.returncode in (1, 2, 3)
+    assert not (service.work / "owned").exists()
+    lines = left.get("output", "").split("\n")[:-1]
+    keys = [line.partition("=")[0] for line in lines]
+    assert keys in (
+        [],
+        ["exit-code"],
+        ["exit-code", "outcome", "cause", "sarif"],
+        ["exit-code", "outcome", "cause"],
+    )
+    if lines:
+        assert lines[0] == f"exit-code={done.returncode}"
+    if len(lines) > 1 and (name, value) != ("logs", "-"):  # that is standard input
+        assert lines[1:3] == ["outcome=crashed", "cause=memory.kv_budget"]
+    commands, _ = runners.github(done.stdout)
+    assert {one.name for one in commands} <= {"error", "warning", "notice", "group", "endgroup"}
+    assert runners.github(done.stderr)[0] == []
+    assert "Traceback" not in done.stderr
+    assert (service.work / "server.log").read_text() == CRASH.read_text()
+
+
+@pytest.mark.parametrize("value", [value for value in HOSTILE if value], ids=ascii)
+def test_what_is_installed_is_this_action_or_a_release(service, tmp_path, value):
+    fake = tmp_path / "a python" / "$(touch owned) '\"; x"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/said"\n')
+    fake.chmod(0o755)
+    done, _ = service("install", python=str(fake), version=value)
+    assert (done.returncode, done.stderr) == (2, "version: not a release\n")
+    assert not (tmp_path / "said").exists()
+    shutil.copy(fake, service.temp / "sglogparse" / "bin" / "python")
+    done, _ = service("install", python=str(fake))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "said").read_text().splitlines()[0] == f"-m venv {service.temp}/sglogparse"
+    assert list(service.work.iterdir()) == []
+
+
+def test_the_action_reads_many_logs_of_any_name(service):
+    folder = service.work / "ci logs"
+    folder.mkdir()
+    for name in ("a b.log", "$(touch owned).log", "'\".log"):
+        (folder / name).write_text(CRASH.read_text())
+    for logs in ("ci logs", "ci logs/*.log", "ci logs/a b.log\n\n  \nci logs/'\".log\n"):
+        done, left = service("diagnose", logs=logs)
+        if "  " in logs:  # a name of blanks is a name, and no such log
+            assert (done.returncode, done.stderr) == (2, "sglogparse:   : no such file\n")
+        else:
+            assert (done.returncode, done.stderr) == (1, "")
+            assert "outcome=crashed" in left["output"]
+
+
 # ------------------------------------------------------------------ the template of GitLab
 
 TEMPLATE = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8"))[".sglogparse"]
@@ -485,6 +562,56 @@ def test_the_template_hands_over_its_reports():
     assert f"gitlab:{reports['codequality']}" in script
     assert f"junit:{reports['junit']}" in script
     assert TEMPLATE["allow_failure"] == {"exit_codes": 3}
+
+
+@pytest.fixture
+def template(tmp_path):
+    """Return a function that runs the script of the template as a job would, in a folder of its own."""
+    work, tool = tmp_path / "work", tmp_path / "bin" / "sglogparse"
+    work.mkdir()
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sglogparse "$@"\n')
+    tool.chmod(0o755)
+
+    def job(**variables):
+        return subprocess.run(
+            ["sh", "-ec", "\n".join(TEMPLATE["script"])],
+            env={
+                **TEMPLATE["variables"],
+                "PATH": f"{tool.parent}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT / "src"),
+                **variables,
+            },
+            cwd=work,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    job.work = work
+    return job
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("name", ["SGLANG_LOGS", "SGLOGPARSE_FAIL_ON"])
+def test_a_variable_of_the_template_is_never_more_than_a_value(template, name, value):
+    (template.work / "server.log").write_text(CRASH.read_text())
+    done = template(**{name: value})
+    assert done.returncode == 3 if (name, value) == ("SGLANG_LOGS", "-") else done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    names = {path.name for path in template.work.iterdir()}
+    assert names <= {"server.log", "gl-code-quality-report.json", "sglogparse.xml"}
+
+
+def test_the_template_reads_many_logs_of_any_name(template):
+    names = ["a b.log", "$(touch owned).log", "'\".log", "LOGS", "--exit-zero.log", "\\.log"]
+    for name in names:
+        (template.work / name).write_text(CRASH.read_text())
+    done = template(SGLANG_LOGS="\n".join(names))
+    assert (done.returncode, done.stderr) == (1, "")
+    suites = ET.parse(template.work / "sglogparse.xml").getroot()
+    assert {suite.get("name").rpartition(":")[0] for suite in suites} == set(names)
+    assert not (template.work / "owned").exists()
 
 
 @pytest.mark.parametrize(("log", "code"), [(CRASH, 1), (CLEAN, 0)])
