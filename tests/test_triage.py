@@ -412,6 +412,13 @@ def test_large_folders_are_parted(tmp_path, monkeypatch):
     assert triage([tmp_path]).outcomes == {"starting": 20}
 
 
+def test_a_batch_is_of_so_many_logs(tmp_path, monkeypatch):
+    for number in range(7):
+        (tmp_path / f"{number}.log").write_text("")
+    monkeypatch.setattr(module, "_LOGS", 3)
+    assert [len(one) for one in batches(open_found([tmp_path])[0])] == [3, 3, 1]
+
+
 def test_an_archive_has_the_rows_of_its_folder(nightly):
     with tarfile.open("nightly.tar.gz", "w:gz") as archive:
         archive.add("nightly")

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SCHEMA = "sglogparse/triage/1"
 #: Text of a batch on disk, bytes: what is known of its launches takes far more.
 _BATCH = 2 << 20
+#: Logs of a batch: who waits sees it go on.
+_LOGS = 100
 #: As how many times its size packed text counts.
 _PACKED = 10
 #: Text that is read at a time where a log is looked at only, bytes.
@@ -298,7 +300,7 @@ def batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
     held = 0
     for source in sorted(sources, key=_by_place()):
         size = _size(source)
-        if batch and held + size > _BATCH:
+        if batch and (held + size > _BATCH or len(batch) == _LOGS):
             yield batch
             batch, held = [], 0
         batch.append(source)
