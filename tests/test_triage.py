@@ -172,14 +172,82 @@ def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
     assert row.ranks == ("TP0", "TP1", "TP2", "TP3")
 
 
-def test_nodes_in_different_folders_are_not(nightly):
-    (nightly / "nightly/run7").mkdir()
-    (nightly / "nightly/run5/node1.log").rename("nightly/run7/node1.log")
-    found = triage(["nightly/run5", "nightly/run7"])
-    assert sorted(row.files for row in found.rows) == [
-        ("nightly/run5/node0.log",),
-        ("nightly/run7/node1.log",),
+def nodes(*folders):
+    """Put the logs of two nodes into folders."""
+    for number, folder in enumerate(folders):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        text = (FIXTURES / "timeline" / f"node{number}.log").read_text(encoding="utf-8")
+        Path(folder, "server.log").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("folders", "joined"),
+    [
+        (("job/node0", "job/node1"), True),
+        (("job", "job/node1"), True),
+        (("a/job/node0", "b/job/node1"), False),
+        (("a/node0", "a/more/node1"), False),
+    ],
+)
+def test_nodes_in_folders_side_by_side_are_one_incident(tmp_path, monkeypatch, folders, joined):
+    monkeypatch.chdir(tmp_path)
+    nodes(*folders)
+    assert sorted(len(row.files) for row in triage(["."]).rows) == ([2] if joined else [1, 1])
+    with tarfile.open("../all.tar.gz", "w:gz") as archive:
+        for one in {folder.split("/")[0] for folder in folders}:
+            archive.add(one)
+    assert sorted(len(row.files) for row in triage(["../all.tar.gz"]).rows) == ([2] if joined else [1, 1])
+
+
+def test_nodes_in_archives_side_by_side_are_one_incident(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (0, 1):
+        with tarfile.open(f"node{number}.tar.gz", "w:gz") as archive:
+            archive.add(FIXTURES / "timeline" / f"node{number}.log", "server.log")
+    [row] = triage(["."]).rows
+    assert row.files == ("node0.tar.gz!server.log", "node1.tar.gz!server.log")
+
+
+def test_nodes_of_several_runs_stay_with_their_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run_ in ("run1", "run2", "run3"):
+        Path(run_).mkdir()
+        for number in (0, 1):
+            text = (FIXTURES / "timeline" / f"node{number}.log").read_text(encoding="utf-8")
+            Path(run_, f"node{number}.log").write_text(text)
+    Path("run3/node1.log").unlink()
+    assert sorted(row.files for row in triage(["."]).rows) == [
+        ("run1/node0.log", "run1/node1.log"),
+        ("run2/node0.log", "run2/node1.log"),
+        ("run3/node0.log",),
     ]
+
+
+def test_nodes_that_ran_at_other_times_are_not_joined_over_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nodes("run1", "run2")
+    log = Path("run2/server.log")
+    log.write_text(log.read_text().replace("2026-04-09 1", "2026-04-09 2"))
+    assert len(triage(["."]).rows) == 2
+
+
+@pytest.mark.parametrize("router", ["job/router", "job", None])
+def test_servers_of_a_deployment_in_folders_side_by_side_are_one_incident(tmp_path, monkeypatch, router):
+    monkeypatch.chdir(tmp_path)
+    for name in ("prefill", "decode"):
+        deployment(Path("job") / name, name)
+    if router:
+        deployment(Path(router), "router")
+    [row] = triage(["."]).rows
+    assert (len(row.files), row.kind) == (3 if router else 2, "deployment")
+
+
+def test_deployments_of_several_runs_stay_with_their_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run_ in ("run1", "run2"):
+        deployment(Path(run_), "prefill", "decode")
+    deployment(Path("run3"), "prefill")
+    assert sorted(len(row.files) for row in triage(["."]).rows) == [1, 2, 2]
 
 
 def test_a_log_is_judged_as_if_it_were_alone(nightly):
@@ -327,9 +395,9 @@ def test_deployments_that_ran_one_after_the_other_stay_apart(tmp_path):
     assert [len(row.files) for row in rows] == [3, 3]
 
 
-def test_servers_of_a_deployment_in_different_folders_are_not_joined(tmp_path):
-    deployment(tmp_path / "a", "prefill")
-    deployment(tmp_path / "b", "decode")
+def test_servers_of_a_deployment_in_different_jobs_are_not_joined(tmp_path):
+    deployment(tmp_path / "a/logs", "prefill")
+    deployment(tmp_path / "b/logs", "decode")
     assert len(triage([tmp_path]).rows) == 2
 
 

@@ -27,8 +27,8 @@ def triage(
     """Judge many logs: a row each, and equal failures together, the newest first.
 
     Folders, globs, archives and files can be mixed. Logs of one folder that hold nodes or ranks of one
-    launch, or the servers and the router of one PD deployment, are one incident. A file that is no log has a
-    row that says so.
+    launch, or the servers and the router of one PD deployment, are one incident; so are those of folders side
+    by side, where one has what the other lacks. A file that is no log has a row that says so.
 
     \b
     Exit codes: 0 all are healthy

@@ -136,15 +136,18 @@ def read_groups(launches: Sequence[Launch]) -> list[Group]:
     return grouped([facts_of(one) for one in launches])
 
 
-def grouped(launches: Sequence[Facts]) -> list[Group]:
+def grouped(launches: Sequence[Facts], *, strict: bool = False) -> list[Group]:
     """Group launches into jobs, by their facts; each launch is in exactly one.
 
-    Of several starts in each file the last ones belong together, then those before them.
+    Of several starts in each file the last ones belong together, then those before them. `strict` asks of
+    nodes, too, that they ran at one time.
     """
     groups: list[tuple[list[int], str | None]] = []
     index = _Index(launches)
     for number in reversed(range(len(launches))):
-        place = next((one for one in index.near(number) if _joins(launches, groups[one], number)), None)
+        place = next(
+            (one for one in index.near(number) if _joins(launches, groups[one], number, strict=strict)), None
+        )
         if place is None:
             groups.append(([number], None))
         else:
@@ -200,8 +203,12 @@ def _frozen(value: Any) -> Hashable:  # noqa: ANN401 - an argument can be anythi
     return known
 
 
-def _joins(launches: Sequence[Facts], group: tuple[list[int], str | None], number: int) -> bool:
+def _joins(
+    launches: Sequence[Facts], group: tuple[list[int], str | None], number: int, *, strict: bool
+) -> bool:
     members, kind = group
+    if strict and not any(_overlap(launches[member], launches[number]) for member in members):
+        return False
     kinds = {_kind(launches[member], launches[number]) for member in members}
     return None not in kinds and kinds <= ({kind} if kind else {"nodes", "ranks"}) and len(kinds) == 1
 

@@ -409,6 +409,10 @@ class Incident:
     last: dt.datetime | None
     #: why several files are one incident; None of one file
     joined: str | None = None
+    #: what it does in a deployment; empty of servers that do all
+    roles: frozenset[str] = frozenset()
+    #: whether more logs of it must be somewhere: of other nodes, of other servers of its deployment
+    lacks: bool = False
 
 
 def _codes(findings: tuple[Finding, ...]) -> dict[str, int]:

@@ -4,8 +4,9 @@
                                                                                        --> Cluster ...
 
 An incident is one log, or the logs of one folder that hold parts of one launch (its nodes, its ranks) or of
-one deployment (prefill, decode, router). Logs are read in batches, for each call of polars costs; the verdict
-on a log is kept until all logs of its folder are read, then of each incident its row, and no line of any.
+one deployment (prefill, decode, router); what is missing of one is looked for in the folders beside it. Logs
+are read in batches, for each call of polars costs; the verdict on a log is kept until all logs of its folder
+are read, then of each incident its row, and no line of any.
 """
 
 from __future__ import annotations
@@ -250,6 +251,7 @@ def _rows(sources: list[Source], told: _Told) -> Iterator[Row]:
     """Yield the rows of all incidents; those of a folder when all its logs are read."""
     left = Counter(place_of(source.path) for source in sources)
     read: dict[str, list[Part]] = {}
+    open_: list[_Open] = []
     for batch in batches(sources):
         parts, unread = _parts(batch, told)
         told.judged(batch)
@@ -259,8 +261,55 @@ def _rows(sources: list[Source], told: _Told) -> Iterator[Row]:
         for source in batch:
             place = place_of(source.path)
             left[place] -= 1
-            if not left[place]:
-                yield from map(_row, incidents(read.pop(place, [])))
+            if left[place]:
+                continue
+            of = {part.file.path: part for part in read.pop(place, [])}
+            for incident in incidents(list(of.values())):
+                if incident.lacks:
+                    own = tuple(of[file.path] for file in incident.diagnosis.files)
+                    open_.append(_Open(place, incident, own))
+                else:
+                    yield _row(incident)
+    yield from map(_row, _closed(open_))
+
+
+@dataclass(frozen=True)
+class _Open:
+    """An incident of which there must be more logs than lie in its folder."""
+
+    place: str
+    incident: Incident
+    parts: tuple[Part, ...]
+
+
+def _closed(open_: list[_Open]) -> list[Incident]:
+    """Return incidents, those together that lie in folders side by side, or in a folder and one above it.
+
+    A job that keeps the logs of each node or server in a folder of its own has them there. What a folder has
+    whole is never put together with what another one has.
+    """
+    places = {above for one in open_ for above in (one.place, above_of(one.place))}
+    for place in sorted(places, key=lambda one: (-len(_steps(one)), one)):
+        near = [one for one in open_ if place in (one.place, above_of(one.place))]
+        if len(near) < 2:
+            continue
+        of = {part.file.path: one for one in near for part in one.parts}
+        for incident in incidents([part for one in near for part in one.parts], strict=True):
+            paths = {file.path for file in incident.diagnosis.files}
+            found = [one for one in near if any(of[path] is one for path in paths)]
+            whole = sum(len(one.parts) for one in found) == len(paths)
+            if len(found) > 1 and whole and _complement(found):
+                parts = tuple(part for one in found for part in one.parts)
+                open_ = [one for one in open_ if not any(one is other for other in found)]
+                open_.append(_Open(place, incident, parts))
+    return [one.incident for one in open_]
+
+
+def _complement(found: list[_Open]) -> bool:
+    """Tell whether incidents have what the others lack; a pair of servers lacks its router, and no more."""
+    paired = [one for one in found if {"prefill", "decode"} <= one.incident.roles]
+    rest = [one for one in found if not any(one is other for other in paired)]
+    return not paired or (len(paired) == 1 and all(one.incident.roles == {"router"} for one in rest))
 
 
 #: Files that a sentence names.
@@ -288,10 +337,25 @@ def _newest_first(row: Row) -> tuple[bool, bool, float]:
 def place_of(path: str) -> str:
     """Return the folder in which a log lies, in an archive too.
 
-    >>> place_of("a/run1/node0.log"), place_of("logs.zip!run1/node0.log")
-    ('a/run1', 'logs.zip!run1')
+    >>> place_of("a/run1/node0.log"), place_of("logs.zip!run1/node0.log"), place_of("logs.zip!node0.log")
+    ('a/run1', 'logs.zip!run1', 'logs.zip!.')
     """
-    return str(PurePath(path).parent)
+    archive, bang, member = path.partition("!")
+    return f"{archive}!{PurePath(member).parent}" if bang else str(PurePath(path).parent)
+
+
+def above_of(place: str) -> str:
+    """Return the folder above one; of an archive the folder that it lies in.
+
+    >>> above_of("a/run1"), above_of("logs.zip!run1"), above_of("a/logs.zip!.")
+    ('a', 'logs.zip!.', 'a')
+    """
+    archive, _, within = place.partition("!")
+    return str(PurePath(archive).parent) if within in ("", ".") else f"{archive}!{PurePath(within).parent}"
+
+
+def _steps(place: str) -> tuple[str, ...]:
+    return PurePath(place.replace("!", "/")).parts
 
 
 def batches(sources: Iterable[Source]) -> Iterator[list[Source]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -104,15 +104,15 @@ def read_parts(log: Log, trimmed: Callable[[LaunchReport], LaunchReport]) -> lis
     ]
 
 
-def incidents(parts: Iterable[Part]) -> list[Incident]:
+def incidents(parts: Sequence[Part], *, strict: bool = False) -> list[Incident]:
     """Return the verdict on each log, but on those together that hold parts of one launch or deployment.
 
-    The logs lie in one place.
+    The logs lie in one place. `strict` asks of nodes, too, that they ran at one time.
     """
     files = {part.file.path: part.file for part in parts}
     reports = [report for part in parts for report in part.reports]
     facts = [one for part in parts for one in part.facts]
-    groups = grouped(facts)
+    groups = grouped(facts, strict=strict)
     joined = deployments(groups, facts)
     reports = _told(
         reports,
@@ -171,7 +171,22 @@ def _incident(
     chief = _with_earlier(parts, mine) if parts else None
     times = [told.last for told in (facts[one].stamps for one in own) if told is not None]
     joined = _joined(jobs) if len(files) > 1 else None
-    return Incident(Diagnosis(files, tuple(parts), chief, (), jobs), max(times, default=None), joined)
+    roles = frozenset(job.role for job in jobs if job.role is not None)
+    lacks = 0 < len(roles) < len(_ROLES) or any(
+        _lacks_nodes([facts[own[one]] for one in group.members]) for group in mine
+    )
+    diagnosis = Diagnosis(files, tuple(parts), chief, (), jobs)
+    return Incident(diagnosis, max(times, default=None), joined, roles, lacks)
+
+
+#: The servers of a deployment.
+_ROLES = ("prefill", "decode", "router")
+
+
+def _lacks_nodes(facts: Sequence[Facts]) -> bool:
+    """Tell whether a launch has more nodes than there are logs of."""
+    nodes = facts[0].argument("nnodes")
+    return isinstance(nodes, int) and len({one.argument("node_rank") for one in facts}) < nodes
 
 
 def _joined(jobs: Iterable[Job]) -> str:
