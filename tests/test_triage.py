@@ -615,6 +615,16 @@ def test_the_first_line_says_what_matters_and_each_row_has_what_a_person_asks(ni
     assert " ".join(lines[at - 1].split()) == "1 crashed memory.kv_budget 1 min 27 s 2026-03-01 12:51"
 
 
+def test_the_most_frequent_causes_come_first_and_the_rest_is_counted(nightly):
+    row = triage(["nightly/run1", "nightly/run2"]).rows[0]
+    rows = [replace(row, cause=f"code.number{number}") for number in range(12)]
+    found = Triage((*rows, replace(row, cause="code.number7")), (), ())
+    [told] = [line for line in render_text(found, 300).split("\n") if line.startswith("causes: ")]
+    assert told.startswith("causes: code.number7 (2), code.number0, code.number1, code.number10, ")
+    assert told.endswith("code.number6 and 2 more")
+    assert ", code.number9" in render_text(found, 300, everything=True)
+
+
 def test_the_release_stands_behind_the_log(tmp_path):
     deployment(tmp_path / "job", "prefill", "decode")
     (tmp_path / "a.log").write_text(CLEAN)

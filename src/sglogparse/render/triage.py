@@ -27,8 +27,9 @@ from sglogparse.render._json import dumps
 from sglogparse.render._rows import cut
 from sglogparse.render._wrap import glued, wrap
 
-#: Clusters, logs of a cluster, and rows that the text shows unless all are asked for.
+#: Clusters, causes, logs of a cluster, and rows that the text shows unless all are asked for.
 _CLUSTERS = 20
+_CAUSES = 10
 _LOGS = 3
 _ROWS = 20
 #: Lines of what to do, and of the others.
@@ -45,7 +46,7 @@ def render_text(found: Triage, width: int, *, everything: bool = False) -> str:
     told += [f"in {plain(folder)}"] if folder else []
     out += wrap("; ".join(told), width, rest="  ") if told else []
     if found.causes:
-        out += wrap(causes_of(found), width, rest="  ")
+        out += wrap(causes_of(found, len(found.causes) if everything else _CAUSES), width, rest="  ")
     shown = found.clusters if everything else found.clusters[:_CLUSTERS]
     for number, cluster in enumerate(shown, 1):
         out += ["", *_cluster(number, cluster, folder, width, everything=everything)]
@@ -94,10 +95,12 @@ def problems_of(found: Triage) -> str:
     return "1 problem" if count == 1 else f"{count} different problems, the newest first"
 
 
-def causes_of(found: Triage) -> str:
-    """Return how often which cause is, in words."""
-    told = (f"{cause} ({count})" if count > 1 else cause for cause, count in found.causes.items())
-    return f"causes: {', '.join(told)}"
+def causes_of(found: Triage, most: int | None = None) -> str:
+    """Return how often which cause is, in words; the most frequent ones, or all."""
+    told = [f"{cause} ({count})" if count > 1 else cause for cause, count in found.causes.items()]
+    shown = told[:most]
+    left = len(told) - len(shown)
+    return f"causes: {', '.join(shown)}" + (f" and {left} more" if left else "")
 
 
 def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everything: bool) -> Iterator[str]:
