@@ -96,6 +96,17 @@ def test_what_is_not_read_is_said(folder):
     assert triage([folder]).notes == (f"{REASON}: ci-logs/report.txt",)
 
 
+def test_only_what_would_be_read_is_looked_into(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr("sglogparse._source.why_ours", asked.append)
+    (folder / "weights.bin").touch()
+    assert len(triage([folder]).rows) == 1
+    assert asked == ["ci-logs/server.log"]
+    (folder / "server.log").rename(folder / "server")
+    triage([folder])
+    assert sorted(asked[1:]) == ["ci-logs/server", "ci-logs/weights.bin"]
+
+
 def test_a_report_in_an_archive_is_no_log(folder):
     run("diagnose", folder, "--output-format", f"text:{folder}/report.txt")
     with tarfile.open("logs.tar.gz", "w:gz") as archive:
