@@ -242,6 +242,22 @@ def test_servers_of_a_deployment_in_folders_side_by_side_are_one_incident(tmp_pa
     assert (len(row.files), row.kind) == (3 if router else 2, "deployment")
 
 
+def test_stamps_at_the_ends_of_time_are_stamps(tmp_path):
+    deployment(tmp_path, "prefill", "decode", prefill=[("2026-04-09", "0001-01-01")])
+    assert len(triage([tmp_path]).rows) == 2
+    deployment(tmp_path, "prefill", "decode", prefill=[("2026-04-09", "9999-12-31")])
+    assert len(triage([tmp_path]).rows) == 2
+
+
+def test_runs_with_gaps_stay_apart(tmp_path):
+    """Each has a prefill server only, or a decode server only, of its own day; two of one day belong together."""
+    for day in range(10, 30):
+        for name in ("prefill", "decode") if day == 20 else ("prefill",):
+            deployment(tmp_path / f"{day}{name}", name, **{name: [("2026-04-09", f"2026-04-{day}")]})
+    rows = triage([tmp_path]).rows
+    assert sorted(len(row.files) for row in rows) == [1] * 19 + [2]
+
+
 def test_deployments_of_several_runs_stay_with_their_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for run_ in ("run1", "run2"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from bisect import bisect_left, bisect_right
 from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from sglogparse._report import ClockOffset
 from sglogparse._vitals import span
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from sglogparse._launches import Launch
     from sglogparse._report import Evidence
@@ -207,10 +208,17 @@ def _joins(
     launches: Sequence[Facts], group: tuple[list[int], str | None], number: int, *, strict: bool
 ) -> bool:
     members, kind = group
+    if any(_alike_nodes(launches[member], launches[number]) for member in members):
+        return False
     if strict and not any(_overlap(launches[member], launches[number]) for member in members):
         return False
     kinds = {_kind(launches[member], launches[number]) for member in members}
     return None not in kinds and kinds <= ({kind} if kind else {"nodes", "ranks"}) and len(kinds) == 1
+
+
+def _alike_nodes(one: Facts, two: Facts) -> bool:
+    """Tell, at little cost, whether two launches cannot be parts of one: the same node, or a rank in both."""
+    return one.argument("node_rank") == two.argument("node_rank") and not _disjoint(one.ranks, two.ranks)
 
 
 def _kind(one: Facts, two: Facts) -> str | None:
@@ -380,7 +388,7 @@ def deployments(groups: Sequence[Group], launches: Sequence[Facts]) -> list[tupl
     for server in servers:
         of[server.role].append(server)
     parts = [*of["prefill"], *of["decode"]]
-    pairs = [(one, two) for one in of["prefill"] for two in of["decode"] if _alike(one, two)]
+    pairs = [(one, two) for one, two in _near_in_time(of["prefill"], of["decode"]) if _alike(one, two)]
     alone = {one.number for one in parts}
     for one, two in pairs:
         if one.ran_with(two):
@@ -405,6 +413,24 @@ def deployments(groups: Sequence[Group], launches: Sequence[Facts]) -> list[tupl
     for one in servers:
         found.setdefault(head(one.number), []).append(one.number)
     return [tuple(numbers) for numbers in found.values() if len(numbers) > 1]
+
+
+def _near_in_time(some: Iterable[_Server], others: Iterable[_Server]) -> Iterator[tuple[_Server, _Server]]:
+    """Yield the pairs that may have run at one time, or next to one another; those without stamps never."""
+
+    def spans(servers: Iterable[_Server]) -> Iterator[tuple[float, float, _Server]]:
+        for one in servers:
+            if one.first is not None and one.last is not None:
+                begin, end = ((time - dt.datetime.min).total_seconds() for time in (one.first, one.last))
+                yield begin, end, one
+
+    dated = sorted(spans(others), key=lambda told: told[0])
+    firsts = [first for first, _, _ in dated]
+    longest = max((last - first for first, last, _ in dated), default=0.0)
+    for first, last, one in spans(some):
+        begin = bisect_left(firsts, first - _SILENT - longest)
+        end = bisect_right(firsts, last + _SILENT)
+        yield from ((one, other) for _, _, other in dated[begin:end])
 
 
 def _server(number: int, group: Group, launches: Sequence[Facts]) -> _Server:

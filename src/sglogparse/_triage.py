@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -288,21 +289,32 @@ def _closed(open_: list[_Open]) -> list[Incident]:
     A job that keeps the logs of each node or server in a folder of its own has them there. What a folder has
     whole is never put together with what another one has.
     """
-    places = {above for one in open_ for above in (one.place, above_of(one.place))}
-    for place in sorted(places, key=lambda one: (-len(_steps(one)), one)):
-        near = [one for one in open_ if place in (one.place, above_of(one.place))]
+    alive: dict[int, _Open] = {}
+    where: dict[str, list[int]] = {}
+    numbered = count()
+
+    def keep(one: _Open) -> None:
+        number = next(numbered)
+        alive[number] = one
+        for place in {one.place, above_of(one.place)}:
+            where.setdefault(place, []).append(number)
+
+    for one in open_:
+        keep(one)
+    for place in sorted(where, key=lambda one: (-len(_steps(one)), one)):
+        near = {number: alive[number] for number in where[place] if number in alive}
         if len(near) < 2:
             continue
-        of = {part.file.path: one for one in near for part in one.parts}
-        for incident in incidents([part for one in near for part in one.parts], strict=True):
-            paths = {file.path for file in incident.diagnosis.files}
-            found = [one for one in near if any(of[path] is one for path in paths)]
-            whole = sum(len(one.parts) for one in found) == len(paths)
-            if len(found) > 1 and whole and _complement(found):
-                parts = tuple(part for one in found for part in one.parts)
-                open_ = [one for one in open_ if not any(one is other for other in found)]
-                open_.append(_Open(place, incident, parts))
-    return [one.incident for one in open_]
+        of = {part.file.path: number for number, one in near.items() for part in one.parts}
+        for incident in incidents([part for one in near.values() for part in one.parts], strict=True):
+            numbers = dict.fromkeys(of[file.path] for file in incident.diagnosis.files)
+            found = [near[number] for number in numbers]
+            parts = tuple(part for one in found for part in one.parts)
+            if len(found) > 1 and len(parts) == len(incident.diagnosis.files) and _complement(found):
+                keep(_Open(place, incident, parts))
+                for number in numbers:
+                    del alive[number]
+    return [one.incident for one in alive.values()]
 
 
 def _complement(found: list[_Open]) -> bool:
