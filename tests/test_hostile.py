@@ -207,3 +207,15 @@ def test_a_triage_of_all_of_it_is_only_told(tmp_path, monkeypatch):
     }
     assert page.attributes <= {"lang", "charset", "http-equiv", "content", "name", "class"}
     assert any("onerror=alert(1)" in text for text in page.said)
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+@pytest.mark.parametrize("text", ["azure", "old command", "command", "bad UTF-8"])
+def test_what_a_wait_shows_is_only_told(tmp_path, kind, text):
+    (tmp_path / "server.log").write_bytes(log_of(TEXTS[text]))
+    words = ["wait", str(tmp_path / "server.log"), "--quiet", "--timeout", "20", "--output-format", kind]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1
+    assert runners.github(done.stdout)[0] == runners.azure(done.stdout)[0] == []
+    if kind == "json":
+        json.loads(done.stdout).__repr__().encode("utf-8")
