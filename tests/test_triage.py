@@ -371,6 +371,18 @@ def test_a_deployment_has_crashed_when_one_of_its_servers_has(tmp_path):
     )
 
 
+def test_why_logs_are_one_incident_is_said(tmp_path):
+    deployment(tmp_path / "job", "prefill", "decode")
+    (tmp_path / "a.log").write_text(CLEAN)
+    path = tmp_path / "job" / "decode.log"
+    path.write_text(path.read_text() + "[2026-04-09 08:05:00] Received sigquit from a child process.\n")
+    said = "one incident: servers of one deployment, by their roles and times (decode: {}; prefill: {})"
+    text = " ".join(run(str(tmp_path))[1].split())
+    assert said.format("job/decode.log", "job/prefill.log") in text
+    html = run(str(tmp_path), "--output-format", "html")[1]
+    assert said.format(path, tmp_path / "job" / "prefill.log") in html
+
+
 LATER = ("2026-04-09 08:", "2026-04-09 11:")
 
 

@@ -114,7 +114,8 @@ def _cluster(number: int, cluster: Cluster, folder: str, width: int, *, everythi
         yield from wrap(cut(cluster.action), width, first="  ", rest="  ", most=_ACTION)
     yield from wrap(proof_text(row, folder), width, first="  ", rest="  ", most=_LINES)
     if row.joined:
-        yield from wrap(cut(f"one incident: {row.joined}"), width, first="  ", rest="  ", most=_LINES)
+        joined = row.joined.replace(f"{folder}/", "") if folder else row.joined
+        yield from wrap(cut(f"one incident: {joined}"), width, first="  ", rest="  ", most=_LINES)
     if row.notes:
         yield from wrap(cut(f"note: {'; '.join(row.notes)}"), width, first="  ", rest="  ", most=_LINES)
     if cluster.windows:
