@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sglogparse import Outcome, read_log
-from sglogparse._deployment import clock_offset, read_groups
+from sglogparse._deployment import clock_offset, facts_of, read_groups
 from sglogparse._split import read_launches
 from sglogparse.render.text import render_text
 
@@ -133,7 +133,7 @@ def test_the_role_is_in_the_batches_where_there_are_no_arguments(write):
 
 
 def offset(names):
-    return clock_offset(*read_launches(read_log(names)))
+    return clock_offset(*map(facts_of, read_launches(read_log(names))))
 
 
 @pytest.mark.parametrize(

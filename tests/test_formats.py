@@ -29,7 +29,7 @@ import sglogparse
 from reports import TEXT, diagnoses, diagnosis, finding, launch, line
 from sglogparse import _config
 from sglogparse._fingerprint import finding_fingerprint
-from sglogparse._report import Outcome, Severity, Step
+from sglogparse._report import Job, Outcome, Severity, Step
 from sglogparse._safe import masked, tame
 from sglogparse.render import FORMATS
 from sglogparse.render._families import FAMILIES
@@ -433,6 +433,56 @@ def test_junit_tells_the_starts_of_a_file_apart():
     )
     root = ET.fromstring(rendered("junit", found))
     assert [suite.find("testcase").get("classname") for suite in root] == ["a.log", "a.log, start 2", "b.log"]
+
+
+def repeated(n, rank, code="P001", severity=Severity.ERROR, **changed):
+    return finding(
+        code,
+        evidence=[line(n, f"RuntimeError: boom at step {n}", rank=rank)],
+        ranks=(rank,),
+        severity=severity,
+        **changed,
+    )
+
+
+def test_junit_tells_a_finding_once_with_how_often_and_on_which_ranks():
+    many = [repeated(n, f"TP{n % 4}") for n in range(1, 9)]
+    notes = [repeated(n, f"TP{n}", "P002", Severity.WARNING) for n in (1, 3)]
+    root = ET.fromstring(rendered("junit", diagnosis(launch([*many, *notes, repeated(9, "TP0", "M001")]))))
+    cases = {case.get("name"): case for case in root.iter("testcase")}
+    assert len(cases) == 1 + len(FAMILIES)
+    failure = cases["processes"].find("failure")
+    assert failure.get("message") == "P001 Scheduler died: boom [8 times; TP0-TP3]"
+    assert failure.text.count("P001 ") == 1
+    assert (
+        cases["processes"]
+        .find("system-out")
+        .text.startswith("P002 p002 warning: Scheduler died: boom [2 times; TP1, TP3]\n")
+    )
+    assert cases["memory"].find("failure").get("message") == "M001 Scheduler died: boom [TP0]"
+
+
+def test_junit_has_one_suite_for_the_nodes_of_a_launch():
+    nodes = [
+        launch([repeated(3, f"TP{node}")], file=f"node{node}.log", ranks=(f"TP{node}",), duration=10.0 + node)
+        for node in range(6)
+    ]
+    other = launch([], Outcome.READY, file="other.log", cause="none")
+    members = tuple((one.file, one.first_line, one.last_line) for one in nodes)
+    job = Job(members, "nodes", None, "nodes of one launch", Outcome.CRASHED)
+    alone = Job((("other.log", other.first_line, other.last_line),), "server", None, "", Outcome.READY)
+    text = rendered("junit", replace(diagnosis(*nodes, other), jobs=(job, alone)))
+    JUNIT.validate(text)
+    first, second = ET.fromstring(text)
+    spans = ", ".join(f"{one.file}:{one.first_line}-{one.last_line}" for one in nodes[:4])
+    assert first.get("name") == f"{spans} and 2 more"
+    assert {case.get("classname") for case in first.iter("testcase")} == {"node0.log"}
+    assert (first.get("time"), first.get("failures")) == ("15.000", "2")
+    [failure] = [case.find("failure") for case in first.iter("testcase") if case.get("name") == "processes"]
+    assert failure.get("message") == "P001 Scheduler died: boom [6 times; TP0-TP5]"
+    told = {one.get("name"): one.get("value") for one in first.iter("property")}
+    assert told["ranks"] == "TP0, TP1, TP2, TP3, TP4, TP5"
+    assert (second.get("failures"), second.find("testcase").get("classname")) == ("0", "other.log")
 
 
 def test_junit_skips_what_is_known_and_errs_where_undecided():

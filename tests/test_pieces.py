@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -145,32 +150,138 @@ def test_no_text_ends_its_label(log, rank, value):
 # ------------------------------------------------------------------ completion
 
 
+#: A program that completes as the real one does, and else writes down how it was called.
+PROGRAM = """#!{python}
+import json, os, sys
+sys.path.insert(0, {src!r})
+if sys.argv[1:2] != ["completion"] and "_SGLOGPARSE_COMPLETE" not in os.environ:
+    with open({said!r} + ".new", "w") as said:
+        json.dump(sys.argv[1:], said)
+    os.rename({said!r} + ".new", {said!r})
+    sys.exit()
+from sglogparse._cli import main
+main()
+"""
+#: How a shell is started without what its user has set up, and what it is told first.
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(sglogparse completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -Uz compinit; compinit -D; eval "$(sglogparse completion zsh)"'),
+}
+#: What is typed before the tabulator, and with which words the program is called then.
+TYPED = [
+    ("sglogparse tri", ["triage"]),
+    ("sglogparse triage --output-fo", ["triage", "--output-format"]),
+    ("sglogparse triage --output-format ma", ["triage", "--output-format", "markdown"]),
+    ("sglogparse triage --output-format=ma", ["triage", "--output-format=markdown"]),
+    ("sglogparse diagnose --output-format conc", ["diagnose", "--output-format", "concise"]),
+    ("sglogparse diagnose --fail-on w", ["diagnose", "--fail-on", "warning"]),
+    ("sglogparse triage ser", ["triage", "server.log"]),
+    ("sglogparse triage two", ["triage", "two words.log"]),
+    ("sglogparse triage server.log sub/no", ["triage", "server.log", "sub/node0.log"]),
+    ("sglogparse diagnose --baseline ser", ["diagnose", "--baseline", "server.log"]),
+    ("sglogparse diagnose --baseline=ser", ["diagnose", "--baseline=server.log"]),
+    ("sglogparse metrics -o ser", ["metrics", "-o", "server.log"]),
+]
+
+
+def installed(shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed here: its completion is not tried")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Make a folder with logs in it, and the program; return the folder and the environment of a shell."""
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "sub").mkdir(parents=True)
+    tools.mkdir()
+    for name in ("server.log", "two words.log", "sub/node0.log"):
+        (work / name).touch()
+    said = str(tmp_path / "said")
+    program = PROGRAM.format(python=sys.executable, src=str(ROOT / "src"), said=said)
+    (tools / "sglogparse").write_text(program)
+    (tools / "sglogparse").chmod(0o755)
+    own = {"PATH": f"{tools}:{os.environ['PATH']}", "TERM": "dumb", "HOME": str(tmp_path)}
+    return work, own, Path(said)
+
+
+class Terminal:
+    """A shell that thinks that somebody types."""
+
+    def __init__(self, words, folder, environment):
+        self.pid, self.end = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execvpe(words[0], words, environment)
+        self.shown = b""
+
+    def type(self, text, until):
+        """Type a line, and read what is shown until something is true; raise AssertionError after a while."""
+        os.write(self.end, text.encode())
+        for _ in range(300):
+            if until():
+                return
+            if select.select([self.end], [], [], 0.1)[0]:
+                self.shown += os.read(self.end, 65536)
+        raise AssertionError(self.shown.decode(errors="replace"))
+
+    def close(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.end)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_what_is_typed(shell, place):
+    installed(shell)
+    work, own, said = place
+    words, setup = SHELLS[shell]
+    terminal = Terminal(words, work, own)
+    try:
+        terminal.type(f"{setup}; echo ready$((6 * 7))\n", lambda: b"ready42" in terminal.shown)
+        for typed, expected in TYPED:
+            said.unlink(missing_ok=True)
+            terminal.type(f"{typed}\t\n", said.exists)
+            assert json.loads(said.read_text()) == expected, typed
+    finally:
+        terminal.close()
+
+
+def test_fish_completes_what_is_typed(place):
+    installed("fish")
+    work, own, _ = place
+
+    def offered(typed):
+        code = f"source (sglogparse completion fish | psub); complete -C {shlex.quote(typed)}"
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", code],
+            env=own,
+            cwd=work,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stderr == ""
+        return [line.split("\t") for line in done.stdout.splitlines()]
+
+    for typed, expected in TYPED:
+        [found] = offered(typed)
+        assert found[0] == expected[-1], typed
+    # a help has commas, and is shown as it is
+    [found] = offered("sglogparse triage --output-fo")
+    assert found == ["--output-format", "For a terminal, a program, a comment, or a page."]
+    assert [one[0] for one in offered("sglogparse completion ")] == ["bash", "fish", "zsh"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_names_the_program_and_its_variable(shell):
+def test_the_scripts_are_scripts(shell):
     code, text, told = run("completion", shell)
     assert (code, told) == (0, "")
     assert f"_SGLOGPARSE_COMPLETE={shell}_complete" in text
-    assert (
-        shutil.which(shell) is None
-        or not subprocess.run([shell, "-n"], input=text, text=True, capture_output=True, check=False).stderr
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "number", "expected"),
-    [
-        ("sglogparse tri", 1, ["triage"]),
-        ("sglogparse triage --output-format ma", 3, ["markdown"]),
-        ("sglogparse completion ", 2, ["bash", "zsh", "fish"]),
-    ],
-)
-def test_bash_is_told_what_can_follow(words, number, expected):
-    told = {"_SGLOGPARSE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
-    code = "from sglogparse._cli import main; main(prog_name='sglogparse')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **told}, capture_output=True, text=True, check=True
-    )
-    assert [line.partition(",")[2] for line in done.stdout.split()] == expected
+    installed(shell)
+    checked = subprocess.run([shell, "-n"], input=text, text=True, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 # ------------------------------------------------------------------ the manual page
@@ -363,6 +474,82 @@ def test_the_action_installs_itself_or_a_release(service, tmp_path):
         assert (done.returncode, done.stderr) == (2, "version: not a release\n")
 
 
+#: What somebody who may name a branch or a file could write in an input.
+HOSTILE = [
+    "a b  c",
+    "'\"` \\",
+    "$(touch owned)",
+    "`touch owned`",
+    "; touch owned #",
+    "x\ntouch owned",
+    "x\noutcome=ready\nexit-code=0",
+    "x\r\n::set-output name=owned::1",
+    "${IFS}$HOME*?[a]",
+    "--exit-zero",
+    "-",
+    "",
+    "x<<EOF\nowned\nEOF",
+    "é\u2028日本",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("name", [name for name in ACTION["inputs"] if name not in ("version", "python")])
+def test_an_input_is_never_more_than_a_value(service, name, value):
+    (service.work / "server.log").write_text(CRASH.read_text())
+    inputs = {"logs": "server.log", name.replace("-", "_"): value}
+    done, left = service("diagnose", **inputs)
+    assert done.returncode in (1, 2, 3)
+    assert not (service.work / "owned").exists()
+    lines = left.get("output", "").split("\n")[:-1]
+    keys = [line.partition("=")[0] for line in lines]
+    assert keys in (
+        [],
+        ["exit-code"],
+        ["exit-code", "outcome", "cause", "sarif"],
+        ["exit-code", "outcome", "cause"],
+    )
+    if lines:
+        assert lines[0] == f"exit-code={done.returncode}"
+    if len(lines) > 1 and (name, value) != ("logs", "-"):  # that is standard input
+        assert lines[1:3] == ["outcome=crashed", "cause=memory.kv_budget"]
+    commands, _ = runners.github(done.stdout)
+    assert {one.name for one in commands} <= {"error", "warning", "notice", "group", "endgroup"}
+    assert runners.github(done.stderr)[0] == []
+    assert "Traceback" not in done.stderr
+    assert (service.work / "server.log").read_text() == CRASH.read_text()
+
+
+@pytest.mark.parametrize("value", [value for value in HOSTILE if value], ids=ascii)
+def test_what_is_installed_is_this_action_or_a_release(service, tmp_path, value):
+    fake = tmp_path / "a python" / "$(touch owned) '\"; x"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/said"\n')
+    fake.chmod(0o755)
+    done, _ = service("install", python=str(fake), version=value)
+    assert (done.returncode, done.stderr) == (2, "version: not a release\n")
+    assert not (tmp_path / "said").exists()
+    shutil.copy(fake, service.temp / "sglogparse" / "bin" / "python")
+    done, _ = service("install", python=str(fake))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "said").read_text().splitlines()[0] == f"-m venv {service.temp}/sglogparse"
+    assert list(service.work.iterdir()) == []
+
+
+def test_the_action_reads_many_logs_of_any_name(service):
+    folder = service.work / "ci logs"
+    folder.mkdir()
+    for name in ("a b.log", "$(touch owned).log", "'\".log"):
+        (folder / name).write_text(CRASH.read_text())
+    for logs in ("ci logs", "ci logs/*.log", "ci logs/a b.log\n\n  \nci logs/'\".log\n"):
+        done, left = service("diagnose", logs=logs)
+        if "  " in logs:  # a name of blanks is a name, and no such log
+            assert (done.returncode, done.stderr) == (2, "sglogparse:   : no such file\n")
+        else:
+            assert (done.returncode, done.stderr) == (1, "")
+            assert "outcome=crashed" in left["output"]
+
+
 # ------------------------------------------------------------------ the template of GitLab
 
 TEMPLATE = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8"))[".sglogparse"]
@@ -375,6 +562,56 @@ def test_the_template_hands_over_its_reports():
     assert f"gitlab:{reports['codequality']}" in script
     assert f"junit:{reports['junit']}" in script
     assert TEMPLATE["allow_failure"] == {"exit_codes": 3}
+
+
+@pytest.fixture
+def template(tmp_path):
+    """Return a function that runs the script of the template as a job would, in a folder of its own."""
+    work, tool = tmp_path / "work", tmp_path / "bin" / "sglogparse"
+    work.mkdir()
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sglogparse "$@"\n')
+    tool.chmod(0o755)
+
+    def job(**variables):
+        return subprocess.run(
+            ["sh", "-ec", "\n".join(TEMPLATE["script"])],
+            env={
+                **TEMPLATE["variables"],
+                "PATH": f"{tool.parent}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT / "src"),
+                **variables,
+            },
+            cwd=work,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    job.work = work
+    return job
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("name", ["SGLANG_LOGS", "SGLOGPARSE_FAIL_ON"])
+def test_a_variable_of_the_template_is_never_more_than_a_value(template, name, value):
+    (template.work / "server.log").write_text(CRASH.read_text())
+    done = template(**{name: value})
+    assert done.returncode == 3 if (name, value) == ("SGLANG_LOGS", "-") else done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    names = {path.name for path in template.work.iterdir()}
+    assert names <= {"server.log", "gl-code-quality-report.json", "sglogparse.xml"}
+
+
+def test_the_template_reads_many_logs_of_any_name(template):
+    names = ["a b.log", "$(touch owned).log", "'\".log", "LOGS", "--exit-zero.log", "\\.log"]
+    for name in names:
+        (template.work / name).write_text(CRASH.read_text())
+    done = template(SGLANG_LOGS="\n".join(names))
+    assert (done.returncode, done.stderr) == (1, "")
+    suites = ET.parse(template.work / "sglogparse.xml").getroot()
+    assert {suite.get("name").rpartition(":")[0] for suite in suites} == set(names)
+    assert not (template.work / "owned").exists()
 
 
 @pytest.mark.parametrize(("log", "code"), [(CRASH, 1), (CLEAN, 0)])

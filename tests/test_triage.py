@@ -27,10 +27,12 @@ from reports import LINES, TEXT
 from sglogparse import SourceError
 from sglogparse import _triage as module
 from sglogparse._cli import main
+from sglogparse._cli_bar import Bar
 from sglogparse._report import Outcome
 from sglogparse._safe import masked
 from sglogparse._source import open_found
-from sglogparse._triage import Cluster, Row, Triage, _cluster_of, _incidents, batches, triage
+from sglogparse._triage import Cluster, Row, Triage, _cluster_of, _read, _Told, batches, triage
+from sglogparse._verdict import incidents
 from sglogparse.render.markdown import MOST
 from sglogparse.render.triage import render_json, render_text
 from sglogparse.render.triage_page import render_html, render_markdown
@@ -140,7 +142,8 @@ def test_a_start_whose_process_is_gone_is_not_one_that_goes_on(tmp_path):
 
 
 def test_a_process_that_is_gone_makes_a_failure_another_one(nightly):
-    [incident, *_] = _incidents([one for one in open_found(["nightly"])[0] if "run1" in one.path])
+    sources = [one for one in open_found(["nightly"])[0] if "run1" in one.path]
+    [incident, *_] = incidents(_read(sources, _Told(sources, None)))
     chief = incident.diagnosis.chief
     gone = replace(incident.diagnosis, chief=replace(chief, gone=chief.root))
     assert _cluster_of(gone) != _cluster_of(incident.diagnosis)
@@ -152,11 +155,11 @@ def test_no_name_is_broken(tmp_path, monkeypatch):
     Path("jobs").mkdir()
     for name in names:
         Path("jobs", name).write_text(STARTING)
-    Path("jobs", f"{'bad-' * 12}.log").write_bytes(bytes(range(256)) * 300)
+    Path("jobs", f"{'bad-' * 20}.log").write_bytes(bytes(range(256)) * 300)
     shown = run("jobs", "--all")[1].partition("last stamp")[2]
     for name in names:
         assert sum(name in line for line in shown.split("\n")) == 1
-    assert f"{'bad-' * 12}.log:\n  binary data, not a log\n" in shown
+    assert f"{'bad-' * 20}.log:\n   binary data, not a log\n" in shown
 
 
 def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
@@ -169,14 +172,98 @@ def test_nodes_of_one_launch_in_one_folder_are_one_incident(nightly):
     assert row.ranks == ("TP0", "TP1", "TP2", "TP3")
 
 
-def test_nodes_in_different_folders_are_not(nightly):
-    (nightly / "nightly/run7").mkdir()
-    (nightly / "nightly/run5/node1.log").rename("nightly/run7/node1.log")
-    found = triage(["nightly/run5", "nightly/run7"])
-    assert sorted(row.files for row in found.rows) == [
-        ("nightly/run5/node0.log",),
-        ("nightly/run7/node1.log",),
+def nodes(*folders):
+    """Put the logs of two nodes into folders."""
+    for number, folder in enumerate(folders):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        text = (FIXTURES / "timeline" / f"node{number}.log").read_text(encoding="utf-8")
+        Path(folder, "server.log").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("folders", "joined"),
+    [
+        (("job/node0", "job/node1"), True),
+        (("job", "job/node1"), True),
+        (("a/job/node0", "b/job/node1"), False),
+        (("a/node0", "a/more/node1"), False),
+    ],
+)
+def test_nodes_in_folders_side_by_side_are_one_incident(tmp_path, monkeypatch, folders, joined):
+    monkeypatch.chdir(tmp_path)
+    nodes(*folders)
+    assert sorted(len(row.files) for row in triage(["."]).rows) == ([2] if joined else [1, 1])
+    with tarfile.open("../all.tar.gz", "w:gz") as archive:
+        for one in {folder.split("/")[0] for folder in folders}:
+            archive.add(one)
+    assert sorted(len(row.files) for row in triage(["../all.tar.gz"]).rows) == ([2] if joined else [1, 1])
+
+
+def test_nodes_in_archives_side_by_side_are_one_incident(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (0, 1):
+        with tarfile.open(f"node{number}.tar.gz", "w:gz") as archive:
+            archive.add(FIXTURES / "timeline" / f"node{number}.log", "server.log")
+    [row] = triage(["."]).rows
+    assert row.files == ("node0.tar.gz!server.log", "node1.tar.gz!server.log")
+
+
+def test_nodes_of_several_runs_stay_with_their_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run_ in ("run1", "run2", "run3"):
+        Path(run_).mkdir()
+        for number in (0, 1):
+            text = (FIXTURES / "timeline" / f"node{number}.log").read_text(encoding="utf-8")
+            Path(run_, f"node{number}.log").write_text(text)
+    Path("run3/node1.log").unlink()
+    assert sorted(row.files for row in triage(["."]).rows) == [
+        ("run1/node0.log", "run1/node1.log"),
+        ("run2/node0.log", "run2/node1.log"),
+        ("run3/node0.log",),
     ]
+
+
+def test_nodes_that_ran_at_other_times_are_not_joined_over_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nodes("run1", "run2")
+    log = Path("run2/server.log")
+    log.write_text(log.read_text().replace("2026-04-09 1", "2026-04-09 2"))
+    assert len(triage(["."]).rows) == 2
+
+
+@pytest.mark.parametrize("router", ["job/router", "job", None])
+def test_servers_of_a_deployment_in_folders_side_by_side_are_one_incident(tmp_path, monkeypatch, router):
+    monkeypatch.chdir(tmp_path)
+    for name in ("prefill", "decode"):
+        deployment(Path("job") / name, name)
+    if router:
+        deployment(Path(router), "router")
+    [row] = triage(["."]).rows
+    assert (len(row.files), row.kind) == (3 if router else 2, "deployment")
+
+
+def test_stamps_at_the_ends_of_time_are_stamps(tmp_path):
+    deployment(tmp_path, "prefill", "decode", prefill=[("2026-04-09", "0001-01-01")])
+    assert len(triage([tmp_path]).rows) == 2
+    deployment(tmp_path, "prefill", "decode", prefill=[("2026-04-09", "9999-12-31")])
+    assert len(triage([tmp_path]).rows) == 2
+
+
+def test_runs_with_gaps_stay_apart(tmp_path):
+    """Each has a prefill server only, or a decode server only, of its own day; two of one day belong together."""
+    for day in range(10, 30):
+        for name in ("prefill", "decode") if day == 20 else ("prefill",):
+            deployment(tmp_path / f"{day}{name}", name, **{name: [("2026-04-09", f"2026-04-{day}")]})
+    rows = triage([tmp_path]).rows
+    assert sorted(len(row.files) for row in rows) == [1] * 19 + [2]
+
+
+def test_deployments_of_several_runs_stay_with_their_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run_ in ("run1", "run2"):
+        deployment(Path(run_), "prefill", "decode")
+    deployment(Path("run3"), "prefill")
+    assert sorted(len(row.files) for row in triage(["."]).rows) == [1, 2, 2]
 
 
 def test_a_log_is_judged_as_if_it_were_alone(nightly):
@@ -205,8 +292,212 @@ def test_small_batches_say_the_same(nightly, monkeypatch):
 
 def test_nodes_are_joined_however_long_their_logs_are(nightly, monkeypatch):
     monkeypatch.setattr(module, "_BATCH", 1)
-    assert [len(one) for one in batches(open_found(["nightly"])[0])] == [1, 1, 1, 1, 2, 1]
+    assert [len(one) for one in batches(open_found(["nightly"])[0])] == [1] * 7
     assert triage(["nightly/run5"]).rows[0].kind == "nodes"
+
+
+def test_nodes_of_a_launch_are_joined_in_a_folder_of_any_size(tmp_path, monkeypatch):
+    """Forty nodes, among other logs, each read in a batch of its own."""
+    arguments = "tp_size=160, nnodes=40, dist_init_addr='10.1.0.4:20000'"
+    for node in range(40):
+        (tmp_path / f"node{node}.log").write_text(
+            f"[2026-04-09 08:00:00] server_args=ServerArgs(model_path='/m/Orca', {arguments}, node_rank={node})\n"
+            f"[2026-04-09 08:00:05 TP{4 * node}] Init torch distributed begin.\n"
+            f"[2026-04-09 08:00:09 TP{4 * node}] Load weight begin. avail mem=78.40 GB\n"
+        )
+    last = tmp_path / "node39.log"
+    last.write_text(
+        f"{last.read_text()}[2026-04-09 08:01:00 TP156] Scheduler hit an exception: Traceback (most recent "
+        'call last):\n  File "/opt/sglang/srt/managers/scheduler.py", line 5, in run_scheduler_process\n'
+        "    scheduler = Scheduler(server_args)\nRuntimeError: the weights are not there\n"
+    )
+    for number in range(3):
+        (tmp_path / f"other{number}.log").write_text(CLEAN)
+    whole = triage([tmp_path])
+    monkeypatch.setattr(module, "_BATCH", 1)
+    assert triage([tmp_path]) == whole
+    assert whole.outcomes == {"crashed": 1, "ready": 3}
+    row = next(row for row in whole.rows if row.outcome is Outcome.CRASHED)
+    assert (len(row.files), row.kind, len(row.ranks)) == (40, "nodes", 40)
+    assert Path(row.files[0]).name == "node39.log"
+    assert row.joined.startswith("nodes 0, 1, 2, ")
+
+
+def deployment(folder, *names, **changed):
+    """Write the logs of a PD deployment, some of them otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        text = (FIXTURES / "timeline" / f"{name}.log").read_text(encoding="utf-8")
+        for old, new in changed.get(name, ()):
+            assert old in text
+            text = text.replace(old, new)
+        (folder / f"{name}.log").write_text(text)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+@pytest.mark.parametrize("names", [("prefill", "decode"), ("prefill", "decode", "router")])
+def test_the_servers_of_a_pd_deployment_are_one_incident(tmp_path, monkeypatch, names, size):
+    monkeypatch.setattr(module, "_BATCH", size)
+    monkeypatch.chdir(tmp_path)
+    deployment(Path("job"), *names)
+    [row] = triage(["job"]).rows
+    assert sorted(row.files) == sorted(f"job/{name}.log" for name in names)
+    assert (row.kind, row.outcome) == ("deployment", Outcome.READY)
+    assert row.joined.startswith(
+        "servers of one deployment, by their roles and times (decode: job/decode.log; "
+    )
+    more = len(names) - 1
+    assert f"(and {more} more log{'s' if more > 1 else ''} of this deployment)" in render_text(
+        triage(["job", "none.log"]), 100
+    )
+
+
+def test_a_deployment_has_crashed_when_one_of_its_servers_has(tmp_path):
+    crash = (
+        "[2026-04-09 08:05:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/opt/sglang/srt/managers/scheduler.py", line 801, in event_loop\n    self.run_batch(batch)\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    deployment(tmp_path, "prefill", "decode", "router")
+    path = tmp_path / "decode.log"
+    path.write_text(path.read_text() + crash)
+    found = triage([tmp_path])
+    assert found.outcomes == {"crashed": 1}
+    [row] = found.rows
+    assert (Path(row.files[0]).name, Path(row.root.file).name, row.cause) == (
+        "decode.log",
+        "decode.log",
+        "memory.runtime",
+    )
+
+
+def test_why_logs_are_one_incident_is_said(tmp_path):
+    deployment(tmp_path / "job", "prefill", "decode")
+    (tmp_path / "a.log").write_text(CLEAN)
+    path = tmp_path / "job" / "decode.log"
+    path.write_text(path.read_text() + "[2026-04-09 08:05:00] Received sigquit from a child process.\n")
+    said = "one incident: servers of one deployment, by their roles and times (decode: {}; prefill: {})"
+    text = " ".join(run(str(tmp_path))[1].split())
+    assert said.format("job/decode.log", "job/prefill.log") in text
+    html = run(str(tmp_path), "--output-format", "html")[1]
+    assert said.format(path, tmp_path / "job" / "prefill.log") in html
+
+
+LATER = ("2026-04-09 08:", "2026-04-09 11:")
+
+
+@pytest.mark.parametrize(
+    ("decode", "joined"),
+    [
+        ([LATER], False),
+        ([("/srv/models/Wren-8B", "/srv/models/Wren-70B")], False),
+        ([("/srv/models/Wren-8B", "/mnt/other/Wren-8B")], True),
+        ([("'decode'", "'prefill'")], False),
+        ([("'decode'", "'decode', disaggregation_transfer_backend='nixl'")], True),
+        # it died when the other one was ready, and had nothing more to say
+        ([("2026-04-09 08:00:", "2026-04-09 08:05:")], True),
+        ([("2026-04-09 08:00:", "2026-04-09 08:25:")], False),
+    ],
+    ids=[
+        "hours later",
+        "another model",
+        "another folder",
+        "no complement",
+        "one tells more",
+        "silent",
+        "later",
+    ],
+)
+def test_which_servers_are_one_deployment(tmp_path, decode, joined):
+    deployment(tmp_path, "prefill", "decode", decode=decode)
+    assert len(triage([tmp_path]).rows) == (1 if joined else 2)
+
+
+def test_deployments_that_ran_one_after_the_other_stay_apart(tmp_path):
+    deployment(tmp_path, "prefill", "decode", "router")
+    for name in ("prefill", "decode", "router"):
+        text = (tmp_path / f"{name}.log").read_text()
+        (tmp_path / f"second-{name}.log").write_text(text.replace("2026-04-09 08:00:", "2026-04-09 08:01:"))
+    rows = triage([tmp_path]).rows
+    assert [{Path(one).name.startswith("second-") for one in row.files} for row in rows] == [{True}, {False}]
+    assert [len(row.files) for row in rows] == [3, 3]
+
+
+def test_servers_of_a_deployment_in_different_jobs_are_not_joined(tmp_path):
+    deployment(tmp_path / "a/logs", "prefill")
+    deployment(tmp_path / "b/logs", "decode")
+    assert len(triage([tmp_path]).rows) == 2
+
+
+def test_a_router_belongs_to_the_servers_that_it_names(tmp_path):
+    router = (
+        "2026-04-09 08:00:01  INFO sglang_router_rs::server: src/server.rs:310: Starting router on 0.0.0.0:8000\n"
+        "2026-04-09 08:00:20  INFO sglang_router_rs::core: src/core.rs:12: added worker http://10.0.0.7:31001\n"
+        "2026-04-09 08:09:40  INFO sglang_router_rs::core: src/core.rs:12: worker http://10.0.0.7:31002 is gone\n"
+    )
+    (tmp_path / "router.log").write_text(router)
+    for port in (31001, 31002, 31003):
+        text = (FIXTURES / "timeline" / "prefill.log").read_text()
+        (tmp_path / f"{port}.log").write_text(text.replace("disaggregation_mode='prefill'", f"port={port}"))
+    rows = triage([tmp_path]).rows
+    assert sorted(sorted(Path(one).stem for one in row.files) for row in rows) == [
+        ["31001", "31002", "router"],
+        ["31003"],
+    ]
+
+
+def test_a_router_of_another_time_zone_belongs_to_the_only_deployment(tmp_path):
+    deployment(tmp_path, "prefill", "decode", "router", router=[("2026-04-09 08:", "2026-04-09 00:")])
+    assert [len(row.files) for row in triage([tmp_path]).rows] == [3]
+    deployment(tmp_path, "router", router=[("2026-04-09 08:", "2026-04-12 00:")])
+    assert sorted(len(row.files) for row in triage([tmp_path]).rows) == [1, 2]
+
+
+def test_a_router_without_stamps_belongs_to_the_only_deployment(tmp_path):
+    deployment(tmp_path, "prefill", "decode")
+    bare = "INFO:     Started server process [7]\nStarting router on 0.0.0.0:8000\n"
+    (tmp_path / "router.log").write_text(bare)
+    assert [len(row.files) for row in triage([tmp_path]).rows] == [3]
+    for name in ("prefill", "decode"):
+        text = (tmp_path / f"{name}.log").read_text()
+        (tmp_path / f"second-{name}.log").write_text(text.replace("2026-04-09", "2026-04-10"))
+    assert sorted(len(row.files) for row in triage([tmp_path]).rows) == [1, 2, 2]
+
+
+class Watcher:
+    """Wants to know how far the reading has come."""
+
+    def __init__(self):
+        self.told, self.closed = [], 0
+
+    def update(self, sources):
+        self.told.append((sum(one.position for one in sources), sum(one.size for one in sources)))
+
+    def close(self):
+        self.closed += 1
+
+
+def test_how_far_it_is_is_told_of_all_logs_together(tmp_path, monkeypatch):
+    for number in range(5):
+        (tmp_path / f"{number}.log").write_text(STARTING)
+    monkeypatch.setattr(module, "_BATCH", 2 * len(STARTING))
+    watcher = Watcher()
+    triage([tmp_path], watcher)
+    assert {total for _, total in watcher.told} == {5 * len(STARTING)}
+    read = [position for position, _ in watcher.told]
+    assert read == sorted(read)
+    assert {2 * len(STARTING), 4 * len(STARTING), 5 * len(STARTING)} <= set(read)
+    assert watcher.closed == 1
+
+
+def test_the_bar_is_for_a_terminal_and_for_what_takes_a_while(nightly, monkeypatch):
+    asked = []
+    monkeypatch.setattr("sglogparse._cli_bar.Bar.update", lambda self, sources: asked.append(sources))
+    assert run("nightly")[2] == ""
+    assert asked == []
+    monkeypatch.setattr("sglogparse._cli_bar.progress", lambda: Bar())
+    assert run("nightly")[0] == 1
+    assert asked
 
 
 def test_large_folders_are_parted(tmp_path, monkeypatch):
@@ -215,6 +506,13 @@ def test_large_folders_are_parted(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_BATCH", 5 * len(STARTING))
     assert [len(one) for one in batches(open_found([tmp_path])[0])] == [5, 5, 5, 5]
     assert triage([tmp_path]).outcomes == {"starting": 20}
+
+
+def test_a_batch_is_of_so_many_logs(tmp_path, monkeypatch):
+    for number in range(7):
+        (tmp_path / f"{number}.log").write_text("")
+    monkeypatch.setattr(module, "_LOGS", 3)
+    assert [len(one) for one in batches(open_found([tmp_path])[0])] == [3, 3, 1]
 
 
 def test_an_archive_has_the_rows_of_its_folder(nightly):
@@ -332,6 +630,37 @@ def test_secrets_are_masked_unless_asked_for(nightly):
     for kind in ("text", "json", "markdown", "html"):
         assert "a1b2c3" not in run("nightly", "--output-format", kind)[1]
         assert "a1b2c3" in run("nightly", "--output-format", kind, "--show-secrets")[1]
+
+
+def test_the_first_line_says_what_matters_and_each_row_has_what_a_person_asks(nightly):
+    lines = run("nightly")[1].split("\n")
+    assert lines[0] == "8 logs, 7 incidents: 2 crashed, 1 unknown, 1 starting, 2 ready, 1 not read"
+    assert lines[1] == "3 different problems, the newest first; in nightly"
+    assert max(map(len, lines)) <= 80
+    heads = [line for line in lines if line.startswith("#") and line[1].isdigit()]
+    assert heads[0] == "#1 (2 times since 2026-02-27) crashed, during KV cache set-up; cause: KV budget"
+    at = lines.index("   run2/server.log:49")
+    assert " ".join(lines[at - 1].split()) == "1 crashed memory.kv_budget 1 min 27 s 2026-03-01 12:51"
+
+
+def test_the_most_frequent_causes_come_first_and_the_rest_is_counted(nightly):
+    row = triage(["nightly/run1", "nightly/run2"]).rows[0]
+    rows = [replace(row, cause=f"code.number{number}") for number in range(12)]
+    found = Triage((*rows, replace(row, cause="code.number7")), (), ())
+    [told] = [line for line in render_text(found, 300).split("\n") if line.startswith("causes: ")]
+    assert told.startswith("causes: code.number7 (2), code.number0, code.number1, code.number10, ")
+    assert told.endswith("code.number6 and 2 more")
+    assert ", code.number9" in render_text(found, 300, everything=True)
+
+
+def test_the_release_stands_behind_the_log(tmp_path):
+    deployment(tmp_path / "job", "prefill", "decode")
+    (tmp_path / "a.log").write_text(CLEAN)
+    found = triage([tmp_path])
+    rows = tuple(replace(row, version_window="0.5.9") for row in found.rows)
+    shown = render_text(replace(found, rows=rows), 100)
+    assert "job/decode.log (and 1 more log of this deployment; release 0.5.9)\n" in shown
+    assert "   a.log (release 0.5.9)" in shown
 
 
 def test_all_shows_every_log(nightly):

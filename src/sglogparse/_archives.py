@@ -23,6 +23,7 @@ from pathlib import Path
 
 from sglogparse._errors import SourceError
 from sglogparse._files import Origin, Stream, unreadable
+from sglogparse._ours import REASON, is_report
 from sglogparse._text import PIECE, check, head_of
 from sglogparse._unpack import Damaged, kind_of, unpack
 
@@ -115,6 +116,8 @@ def _judged(name: str, read: Callable[[int], bytes]) -> str | None:
     try:
         if archive_kind(name, _first(head, lambda _: b"")) is not None:
             return "an archive within the archive"
+        if is_report(head.decode("utf-8", "replace"), name):
+            return REASON
         check(name, _first(head, read))
     except SourceError as error:
         return str(error).removeprefix(f"{name}: ")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sglogparse import _config
-from sglogparse._cli_common import colour, cores, logs, note, put, show_secrets, width
+from sglogparse._cli_common import colour, cores, files, logs, note, put, show_secrets, width
 from sglogparse._errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _WIDTH = 100
     "--output-format",
     metavar="FORMAT[:FILE]",
     multiple=True,
+    shell_complete=lambda *told: [one for one in _config.FORMATS if one.startswith(told[-1])],
     help=f"{', '.join(_config.FORMATS)}; with :FILE written to a file, else printed. Can be given more than "
     "once, as often with a file as wanted, once without.  [default: text]",
 )
@@ -43,10 +44,18 @@ _WIDTH = 100
     help="The least severe finding that makes the exit code 1.  [default: error]",
 )
 @click.option("--exit-zero/--no-exit-zero", default=None, help="Exit with 0 also where it would be 1 or 3.")
-@click.option("--baseline", metavar="FILE", help="What is known: it is not shown and does not count.")
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    shell_complete=files,
+    help="What is known: it is not shown and does not count.",
+)
 @click.option("--write-baseline", is_flag=True, help="Write all that is found to the baseline.")
 @click.option(
-    "--config", metavar="FILE", help="Settings; else the nearest sglogparse.toml or pyproject.toml."
+    "--config",
+    metavar="FILE",
+    shell_complete=files,
+    help="Settings; else the nearest sglogparse.toml or pyproject.toml.",
 )
 @show_secrets
 def diagnose(
@@ -123,17 +132,17 @@ def _settings(given: dict[str, object], config: str | None) -> Settings:
 
 
 def _check_paths(logs: tuple[str, ...], chosen: Settings) -> None:
-    """Refuse to write over what is read."""
-    read = [_config.real(Path(log)) for log in logs if log != "-"]
-    if chosen.baseline:
-        if _config.real(chosen.baseline) in read:
-            raise click.UsageError(f"{chosen.baseline}: is a log of this call, and no baseline")
-        read.append(_config.real(chosen.baseline))
+    """Refuse to write over what is read, or may be: a file that lies in a folder of logs and is no report."""
+    from sglogparse._ours import is_log_of
+
+    if chosen.baseline and is_log_of(chosen.baseline, logs):
+        raise click.UsageError(f"{chosen.baseline}: is a log of this call, and no baseline")
+    known = _config.real(chosen.baseline) if chosen.baseline else None
     for one in chosen.output_format:
-        if one.path is not None and _config.real(one.path) in read:
+        if one.path is not None and (is_log_of(one.path, logs) or _config.real(one.path) == known):
             raise click.UsageError(f"{one.path}: is read by this call, so no report is written to it")
     summary = _summary(chosen)
-    if summary is not None and _config.real(summary) in read:
+    if summary is not None and (is_log_of(summary, logs) or _config.real(summary) == known):
         raise click.UsageError(
             f"{summary}: is read by this call, so no summary is added to it (GITHUB_STEP_SUMMARY names it)"
         )

@@ -26,8 +26,9 @@ def triage(
 ) -> None:
     """Judge many logs: a row each, and equal failures together, the newest first.
 
-    Folders, globs, archives and files can be mixed. Logs of one folder that hold nodes or ranks of one launch
-    are one incident. A file that is no log has a row that says so.
+    Folders, globs, archives and files can be mixed. Logs of one folder that hold nodes or ranks of one
+    launch, or the servers and the router of one PD deployment, are one incident; so are those of folders side
+    by side, where one has what the other lacks. A file that is no log has a row that says so.
 
     \b
     Exit codes: 0 all are healthy
@@ -36,11 +37,12 @@ def triage(
                 3 one is undecided, or could not be read
     """
     from sglogparse import _triage
+    from sglogparse._cli_bar import progress
     from sglogparse._safe import masked
     from sglogparse.render.triage import render_json, render_text
     from sglogparse.render.triage_page import render_html, render_markdown
 
-    found = _triage.triage(logs)
+    found = _triage.triage(logs, progress())
     shown = found if show_secrets else masked(found)
     if output_format == "json":
         put(render_json(shown))

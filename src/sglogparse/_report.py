@@ -402,11 +402,17 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Incident:
-    """The verdict on one log of many, or on the logs that hold parts of one launch."""
+    """The verdict on one log of many, or on the logs that hold parts of one launch or deployment."""
 
     diagnosis: Diagnosis
     #: the newest stamp, without a zone; None without stamps
     last: dt.datetime | None
+    #: why several files are one incident; None of one file
+    joined: str | None = None
+    #: what it does in a deployment; empty of servers that do all
+    roles: frozenset[str] = frozenset()
+    #: whether more logs of it must be somewhere: of other nodes, of other servers of its deployment
+    lacks: bool = False
 
 
 def _codes(findings: tuple[Finding, ...]) -> dict[str, int]:

@@ -25,6 +25,7 @@ from sglogparse._cheap import dataclass
 from sglogparse._errors import SourceError
 from sglogparse._files import File, FileStream, Origin, StandardInput, Stream, unreadable
 from sglogparse._folders import files_in, files_like, is_glob, named_as_archive, named_as_log
+from sglogparse._ours import why_ours
 from sglogparse._text import (
     PIECE,
     SAMPLE,
@@ -429,6 +430,11 @@ def _sifted(names: list[str], seen: dict[object, str]) -> Found:
     """Return what of many files are logs, the archives among them opened."""
     found = Found()
     named = {name for name in names if named_as_log(name) or named_as_archive(name) or Path(name).is_dir()}
+    ours = _ours(named)
+    if not named - ours.keys():  # the others are looked into only where they would be read
+        ours |= _ours(names)
+    found.skipped += [(name, ours[name]) for name in names if name in ours]
+    names, named = [name for name in names if name not in ours], named - ours.keys()
     for name in sorted(names, key=lambda name: Path(name).is_symlink()):  # a link to what is read is not
         try:
             if named and name not in named:
@@ -449,6 +455,11 @@ def _sifted(names: list[str], seen: dict[object, str]) -> Found:
         except OSError as error:
             found.skipped.append((name, str(unreadable(name, error)).removeprefix(f"{name}: ")))
     return found
+
+
+def _ours(names: Iterable[str]) -> dict[str, str]:
+    """Return which files are reports of ours, and why they are not read."""
+    return {name: reason for name in names if (reason := why_ours(name))}
 
 
 def _named(found: Found) -> Found:

@@ -1,10 +1,12 @@
 """Triage: many logs at once, a row each, equal failures together.
 
-    paths --> logs, and what is none --> batches --> incidents --> Row ... --> Cluster ... (by fingerprint)
+    paths --> logs, and what is none --> batches --> Part ... --> incidents of a folder --> Row ...
+                                                                                       --> Cluster ...
 
-An incident is one log, or the logs of one folder that hold parts of one launch (its nodes, its ranks). Logs
-are read in batches, for each call of polars costs; of an incident its row is kept, so memory does not grow
-with the number of logs. A folder of more logs than a launch has nodes is joined within batches only.
+An incident is one log, or the logs of one folder that hold parts of one launch (its nodes, its ranks) or of
+one deployment (prefill, decode, router); what is missing of one is looked for in the folders beside it. Logs
+are read in batches, for each call of polars costs; the verdict on a log is kept until all logs of its folder
+are read, then of each incident its row, and no line of any.
 """
 
 from __future__ import annotations
@@ -14,32 +16,38 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sglogparse._errors import SourceError
 from sglogparse._fingerprint import proof_of, verdict_fingerprint, words_of
-from sglogparse._report import Diagnosis, Evidence, Incident, Outcome, Severity
+from sglogparse._ours import REASON, WRITTEN
+from sglogparse._report import Diagnosis, Evidence, Incident, LaunchReport, Outcome, Severity
 from sglogparse._source import open_found, stream
 from sglogparse._stream import Reader, feeding
-from sglogparse._verdict import diagnose_apart
+from sglogparse._stream import told as telling
+from sglogparse._verdict import Part, incidents, read_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from sglogparse._source import Source
+    from sglogparse._stream import Progress
 
 SCHEMA = "sglogparse/triage/1"
 #: Text of a batch on disk, bytes: what is known of its launches takes far more.
 _BATCH = 2 << 20
+#: Logs of a batch: who waits sees it go on.
+_LOGS = 100
 #: As how many times its size packed text counts.
 _PACKED = 10
 #: Text that is read at a time where a log is looked at only, bytes.
 _BLOCK = 1 << 24
-#: Logs of one folder that are read together, however long they are: they may be the nodes of one launch.
-_NODES = 16
 _ENDINGS = (".gz", ".zst", ".xz", ".bz2")
 #: Why a file is not read that nobody would take for a log, or that is read already: worth no row.
-_NO_ROW = ("not named as a log", "given twice")
+_NO_ROW = ("not named as a log", "given twice", REASON, WRITTEN)
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,8 @@ class Row:
 
     #: its files, the one that its verdict stands on first
     files: tuple[str, ...]
-    #: nodes or ranks where several files are one launch, else server; None of a file that is not read
+    #: nodes or ranks where several files are one launch, deployment where they are its servers, else server;
+    #: None of a file that is not read
     kind: str | None
     #: None of a file that is not read
     outcome: Outcome | None
@@ -78,6 +87,8 @@ class Row:
     failed: bool
     #: what had to be done to read its files, and what of them could not be read
     notes: tuple[str, ...] = ()
+    #: why several files are one incident; None of one file
+    joined: str | None = None
 
     @property
     def summary(self) -> str:
@@ -104,6 +115,7 @@ class Row:
             "cluster": self.cluster,
             "healthy": self.healthy,
             "notes": list(self.notes),
+            "joined": self.joined,
         }
 
 
@@ -215,15 +227,18 @@ _ORDER = (
 )
 
 
-def triage(paths: Iterable[str | Path]) -> Triage:
+def triage(paths: Iterable[str | Path], progress: Progress | None = None) -> Triage:
     """Judge every log that the paths name, and put equal failures together.
 
-    Raises SourceError where nothing of it is a log.
+    `progress` is told now and then how much has been read. Raises SourceError where nothing of it is a log.
     """
     sources, refused = open_found(paths)
     rows = [_unread(name, reason) for name, reason in refused if not _needs_no_row(reason)]
-    for batch in batches(sources):
-        rows += _rows(batch)
+    try:
+        rows += _rows(sources, _Told(sources, progress))
+    finally:
+        if progress is not None:
+            progress.close()
     if not any(one.outcome for one in rows):
         reasons = [f"{row.files[0]}: {row.summary}" for row in rows]
         reasons += [f"{name}: {reason}" for name, reason in refused if _needs_no_row(reason)]
@@ -231,6 +246,82 @@ def triage(paths: Iterable[str | Path]) -> Triage:
         raise SourceError(f"no log to read: {'; '.join(reasons[:_SAID])}{more}" if reasons else "no log")
     newest = sorted(rows, key=_newest_first)
     return Triage(tuple(newest), tuple(_clusters(newest)), tuple(_notes(refused)))
+
+
+def _rows(sources: list[Source], told: _Told) -> Iterator[Row]:
+    """Yield the rows of all incidents; those of a folder when all its logs are read."""
+    left = Counter(place_of(source.path) for source in sources)
+    read: dict[str, list[Part]] = {}
+    open_: list[_Open] = []
+    for batch in batches(sources):
+        parts, unread = _parts(batch, told)
+        told.judged(batch)
+        yield from unread
+        for part in parts:
+            read.setdefault(place_of(part.file.path), []).append(part)
+        for source in batch:
+            place = place_of(source.path)
+            left[place] -= 1
+            if left[place]:
+                continue
+            of = {part.file.path: part for part in read.pop(place, [])}
+            for incident in incidents(list(of.values())):
+                if incident.lacks:
+                    own = tuple(of[file.path] for file in incident.diagnosis.files)
+                    open_.append(_Open(place, incident, own))
+                else:
+                    yield _row(incident)
+    yield from map(_row, _closed(open_))
+
+
+@dataclass(frozen=True)
+class _Open:
+    """An incident of which there must be more logs than lie in its folder."""
+
+    place: str
+    incident: Incident
+    parts: tuple[Part, ...]
+
+
+def _closed(open_: list[_Open]) -> list[Incident]:
+    """Return incidents, those together that lie in folders side by side, or in a folder and one above it.
+
+    A job that keeps the logs of each node or server in a folder of its own has them there. What a folder has
+    whole is never put together with what another one has.
+    """
+    alive: dict[int, _Open] = {}
+    where: dict[str, list[int]] = {}
+    numbered = count()
+
+    def keep(one: _Open) -> None:
+        number = next(numbered)
+        alive[number] = one
+        for place in {one.place, above_of(one.place)}:
+            where.setdefault(place, []).append(number)
+
+    for one in open_:
+        keep(one)
+    for place in sorted(where, key=lambda one: (-len(_steps(one)), one)):
+        near = {number: alive[number] for number in where[place] if number in alive}
+        if len(near) < 2:
+            continue
+        of = {part.file.path: number for number, one in near.items() for part in one.parts}
+        for incident in incidents([part for one in near.values() for part in one.parts], strict=True):
+            numbers = dict.fromkeys(of[file.path] for file in incident.diagnosis.files)
+            found = [near[number] for number in numbers]
+            parts = tuple(part for one in found for part in one.parts)
+            if len(found) > 1 and len(parts) == len(incident.diagnosis.files) and _complement(found):
+                keep(_Open(place, incident, parts))
+                for number in numbers:
+                    del alive[number]
+    return [one.incident for one in alive.values()]
+
+
+def _complement(found: list[_Open]) -> bool:
+    """Tell whether incidents have what the others lack; a pair of servers lacks its router, and no more."""
+    paired = [one for one in found if {"prefill", "decode"} <= one.incident.roles]
+    rest = [one for one in found if not any(one is other for other in paired)]
+    return not paired or (len(paired) == 1 and all(one.incident.roles == {"router"} for one in rest))
 
 
 #: Files that a sentence names.
@@ -258,33 +349,78 @@ def _newest_first(row: Row) -> tuple[bool, bool, float]:
 def place_of(path: str) -> str:
     """Return the folder in which a log lies, in an archive too.
 
-    >>> place_of("a/run1/node0.log"), place_of("logs.zip!run1/node0.log")
-    ('a/run1', 'logs.zip!run1')
+    >>> place_of("a/run1/node0.log"), place_of("logs.zip!run1/node0.log"), place_of("logs.zip!node0.log")
+    ('a/run1', 'logs.zip!run1', 'logs.zip!.')
     """
-    return str(PurePath(path).parent)
+    archive, bang, member = path.partition("!")
+    return f"{archive}!{PurePath(member).parent}" if bang else str(PurePath(path).parent)
+
+
+def above_of(place: str) -> str:
+    """Return the folder above one; of an archive the folder that it lies in.
+
+    >>> above_of("a/run1"), above_of("logs.zip!run1"), above_of("a/logs.zip!.")
+    ('a', 'logs.zip!.', 'a')
+    """
+    archive, _, within = place.partition("!")
+    return str(PurePath(archive).parent) if within in ("", ".") else f"{archive}!{PurePath(within).parent}"
+
+
+def _steps(place: str) -> tuple[str, ...]:
+    return PurePath(place.replace("!", "/")).parts
 
 
 def batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
-    """Yield the logs in batches of a size that is read at once; folders of a few logs are not parted."""
+    """Yield the logs in batches of a size that is read at once, those of a folder one behind the other."""
     batch: list[Source] = []
     held = 0
-    for folder in _folders(sources):
-        for part in [folder] if len(folder) <= _NODES else [[one] for one in folder]:
-            size = sum(map(_size, part))
-            if batch and held + size > _BATCH:
-                yield batch
-                batch, held = [], 0
-            batch += part
-            held += size
+    for source in sorted(sources, key=_by_place()):
+        size = _size(source)
+        if batch and (held + size > _BATCH or len(batch) == _LOGS):
+            yield batch
+            batch, held = [], 0
+        batch.append(source)
+        held += size
     if batch:
         yield batch
 
 
-def _folders(sources: Iterable[Source]) -> list[list[Source]]:
-    found: dict[str, list[Source]] = {}
-    for source in sources:
-        found.setdefault(place_of(source.path), []).append(source)
-    return list(found.values())
+def _by_place() -> Callable[[Source], int]:
+    """Return what orders logs by their folders, in the order in which these come."""
+    places: dict[str, int] = {}
+    return lambda source: places.setdefault(place_of(source.path), len(places))
+
+
+class _Read:
+    """How much of all logs has been read, as if they were one."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        sizes = [source.size for source in sources]
+        self.size = None if None in sizes else sum(size for size in sizes if size is not None)
+        self.position = 0
+
+
+class _Told:
+    """Tells of a batch, while it is read, how much has been read of all logs."""
+
+    def __init__(self, sources: list[Source], progress: Progress | None) -> None:
+        self._progress = progress
+        self._whole = _Read(sources)
+        self._before = 0
+
+    def update(self, sources: Sequence[Source]) -> None:
+        """Take notice of how much of a batch has been read."""
+        self._whole.position = self._before + sum(source.position for source in sources)
+        if self._progress is not None:
+            self._progress.update([cast("Source", self._whole)])  # it is asked for these two numbers only
+
+    def close(self) -> None:
+        """Take notice of the end of a batch: there are more."""
+
+    def judged(self, batch: list[Source]) -> None:
+        """Take notice that a batch is done."""
+        self.update(batch)
+        self._before = self._whole.position
 
 
 def _size(source: Source) -> int:
@@ -292,14 +428,13 @@ def _size(source: Source) -> int:
     return _BATCH if source.size is None else source.size * (_PACKED if packed else 1)
 
 
-def _rows(batch: list[Source]) -> list[Row]:
-    """Return the rows of a batch; where one of its logs cannot be read, that one's row says so."""
+def _parts(batch: list[Source], told: _Told) -> tuple[list[Part], list[Row]]:
+    """Return what a batch says; where one of its logs cannot be read, that one's row says so."""
     try:
-        return [_row(one) for one in _incidents(batch)]
+        return _read(batch, told), []
     except SourceError as error:
         if len(batch) == 1:
-            path = batch[0].path
-            return [_unread(path, str(error).removeprefix(f"{path}: "))]
+            return [], [_broken(batch[0], error)]
     good, rows = [], []
     for source in batch:
         try:
@@ -307,20 +442,36 @@ def _rows(batch: list[Source]) -> list[Row]:
                 pass
             good.append(source)
         except SourceError as error:
-            rows.append(_unread(source.path, str(error).removeprefix(f"{source.path}: ")))
-    if len(good) == len(batch):  # it was not to be read for a moment
-        return [row for source in good for row in _rows([source])]
-    return rows + (_rows(good) if good else [])
+            rows.append(_broken(source, error))
+    if len(good) < len(batch):
+        parts, more = _parts(good, told) if good else ([], [])
+        return parts, rows + more
+    found = [_parts([source], told) for source in good]  # it was not to be read for a moment
+    return [part for parts, _ in found for part in parts], [row for _, more in found for row in more]
 
 
-def _incidents(batch: list[Source]) -> list[Incident]:
+def _broken(source: Source, error: SourceError) -> Row:
+    return _unread(source.path, str(error).removeprefix(f"{source.path}: "))
+
+
+def _read(batch: list[Source], told: _Told) -> list[Part]:
     """Read a batch and judge what is in it."""
     for index, source in enumerate(batch):
         source.renumber(index)
     reader = Reader()
-    for _ in feeding(reader, stream(batch)):
+    for _ in feeding(reader, telling(stream(batch), batch, told)):
         pass
-    return diagnose_apart(reader.log([source.summary() for source in batch]), place_of)
+    return read_parts(reader.log([source.summary() for source in batch]), _trimmed)
+
+
+def _trimmed(report: LaunchReport) -> LaunchReport:
+    """Return of a report what a row is made of: of the findings the errors, each with a line."""
+    errors = tuple(
+        replace(one, evidence=one.evidence[:1]) for one in report.findings if one.severity is Severity.ERROR
+    )
+    chief = replace(report.chief, evidence=report.chief.evidence[:1]) if report.chief else None
+    detail = replace(report.detail, exceptions=(), values=(), context=()) if report.detail else None
+    return replace(report, findings=errors[:1], chief=chief, detail=detail, vitals=(), cascade=())
 
 
 def _unread(path: str, reason: str) -> Row:
@@ -355,9 +506,7 @@ def _row(incident: Incident) -> Row:
     mark = verdict_fingerprint(chief) if chief else None
     return Row(
         files=tuple(dict.fromkeys([*first, *paths])),
-        kind=next(
-            (job.kind for job in diagnosis.jobs if len({part[0] for part in job.members}) > 1), "server"
-        ),
+        kind=_kind(diagnosis),
         outcome=diagnosis.outcome,
         cause=diagnosis.cause,
         headline=chief.headline if chief else diagnosis.summary,
@@ -375,7 +524,16 @@ def _row(incident: Incident) -> Row:
         healthy=diagnosis.healthy,
         failed=any(one.severity is Severity.ERROR for one in diagnosis.findings),
         notes=tuple(dict.fromkeys(note for file in diagnosis.files for note in file.notes)),
+        joined=incident.joined,
     )
+
+
+def _kind(diagnosis: Diagnosis) -> str:
+    """Return as what the files of an incident belong together."""
+    if len(diagnosis.files) > 1 and len({job.role for job in diagnosis.jobs}) > 1:
+        return "deployment"
+    kinds = (job.kind for job in diagnosis.jobs if len({part[0] for part in job.members}) > 1)
+    return next(kinds, "server")
 
 
 def _cluster_of(diagnosis: Diagnosis) -> str | None:

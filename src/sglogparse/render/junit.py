@@ -1,4 +1,4 @@
-"""JUnit XML: a test suite a launch, in it a test case `outcome` and one a family of rules.
+"""JUnit XML: a test suite a launch (of several nodes, one), in it a case `outcome` and one a family of rules.
 
     <testsuites name="sglogparse" tests failures errors time>
       <testsuite name="server.log:1-112" ...>
@@ -8,21 +8,26 @@
         <testcase classname="server.log" name="memory">        failure: findings that are errors
           <system-out>                                         warnings and information
 
-The structure is that of Jenkins' and Ant's schemas (what both allow): GitLab, Azure and GitHub read it, too.
+Equal findings of a launch are one, with how often and on which ranks. The structure is that of Jenkins' and
+Ant's schemas (what both allow): GitLab, Azure and GitHub read it, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from sglogparse._report import Diagnosis, Finding, LaunchReport, Outcome, Severity
+from sglogparse._ranks import rank_list
+from sglogparse._report import Diagnosis, LaunchReport, Outcome, Severity
 from sglogparse._safe import plain, tame
 from sglogparse.render._families import FAMILIES
-from sglogparse.render._rows import cut, span_of
+from sglogparse.render._rows import Row, cut, rows_of, span_of
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 #: Lines that prove a finding, in a test case; the others are counted.
 _PROOFS = 5
+#: Files of a launch that a suite is named after.
+_FILES = 4
 _FAILED = (Outcome.CRASHED, Outcome.HUNG)
 
 
@@ -30,14 +35,14 @@ def render_junit(
     diagnosis: Diagnosis, width: int = 0, colour: bool = False, exit_code: int | None = None
 ) -> str:
     """Return the XML document; of an empty log with a suite that says so."""
-    launches = _launches(diagnosis)
-    suites = [_suite(diagnosis, launch, number, launches) for number, launch in enumerate(launches)]
+    starts = _starts(diagnosis)
+    suites = [_suite(diagnosis, parts, number, starts) for number, parts in enumerate(starts)]
     if not suites:
         case = _case("sglogparse", "outcome", 0.0, _element("error", cut(diagnosis.summary), "undecided", []))
         name = diagnosis.files[0].path if diagnosis.files else "no log"
         suites = [_of_cases(name, 0, 0.0, {}, [case])]
     counts = [sum(suite[1][index] for suite in suites) for index in range(3)]
-    time = sum(launch.duration or 0.0 for launch in diagnosis.launches)
+    time = sum(map(_time, starts))
     return "\n".join(
         [
             '<?xml version="1.0" encoding="UTF-8"?>',
@@ -49,42 +54,74 @@ def render_junit(
     )
 
 
-def _launches(diagnosis: Diagnosis) -> list[LaunchReport]:
-    """Return the launches; of the one that speaks for the log what it says of the others, too."""
+#: A start: the launches of the files that hold parts of it.
+_Start = list[LaunchReport]
+
+
+def _starts(diagnosis: Diagnosis) -> list[_Start]:
+    """Return the starts; of the launch that speaks for the log what it says of the others, too."""
     chief = diagnosis.chief
-    return [chief if chief and span_of(one) == span_of(chief) else one for one in diagnosis.launches]
+    launches = {
+        span_of(one): chief if chief and span_of(one) == span_of(chief) else one for one in diagnosis.launches
+    }
+    order = {span: number for number, span in enumerate(launches)}
+    joined = [[span for span in job.members if span in order] for job in diagnosis.jobs]
+    alone = launches.keys() - {span for spans in joined for span in spans}
+    spans = sorted(
+        filter(None, [*joined, *([span] for span in alone)]), key=lambda one: min(map(order.__getitem__, one))
+    )
+    return [[launches[span] for span in one] for one in spans]
+
+
+def _time(parts: _Start) -> float:
+    return max((one.duration or 0.0 for one in parts), default=0.0)
+
+
+def _speaker(diagnosis: Diagnosis, parts: _Start) -> LaunchReport:
+    """Return the part of a start that speaks for it."""
+    chief = diagnosis.chief
+    if chief is not None and any(span_of(one) == span_of(chief) for one in parts):
+        return chief
+    told = {span: job.outcome for job in diagnosis.jobs for span in job.members}
+    return next((one for one in parts if one.outcome is told.get(span_of(one))), parts[0])
 
 
 _Suite = tuple[str, tuple[int, int, int]]
 
 
-def _suite(diagnosis: Diagnosis, launch: LaunchReport, number: int, launches: list[LaunchReport]) -> _Suite:
-    name = f"{launch.file}:{launch.first_line}-{launch.last_line}"
+def _suite(diagnosis: Diagnosis, parts: _Start, number: int, starts: list[_Start]) -> _Suite:
+    launch = _speaker(diagnosis, parts)
+    name = ", ".join(f"{one.file}:{one.first_line}-{one.last_line}" for one in parts[:_FILES])
+    name += f" and {len(parts) - _FILES} more" if len(parts) > _FILES else ""
     # services compare runs by the names of their cases: no line numbers in them
-    start = sum(one.file == launch.file for one in launches[: number + 1])
-    group = launch.file if start == 1 else f"{launch.file}, start {start}"
-    cases = [_outcome(diagnosis, launch, group)]
+    file = parts[0].file
+    start = sum(one[0].file == file for one in starts[: number + 1])
+    group = file if start == 1 else f"{file}, start {start}"
+    cases = [_outcome(diagnosis, launch, group, _time(parts))]
+    rows = rows_of(replace(diagnosis, launches=tuple(parts), chief=launch))
     for letter, family in FAMILIES.items():
-        found = [one for one in launch.findings if one.code.startswith(letter)]
-        errors = [one for one in found if one.severity is Severity.ERROR]
+        # the parts of a start are one launch
+        found = [replace(one, launches=1) for one in rows if one.finding.code.startswith(letter)]
+        errors = [one for one in found if one.finding.severity is Severity.ERROR]
         body = ""
         if errors:
-            told = "; ".join(f"{one.code} {cut(one.message, 500)}" for one in errors)
+            told = "; ".join(f"{one.finding.code} {_said(one)}" for one in errors)
             lines = [line for one in errors for line in _told(one)]
-            body = _element("failure", cut(told), errors[0].cause or errors[0].name, lines)
-        rest = [line for one in found if one.severity is not Severity.ERROR for line in _told(one)]
+            first = errors[0].finding
+            body = _element("failure", cut(told), first.cause or first.name, lines)
+        rest = [line for one in found if one.finding.severity is not Severity.ERROR for line in _told(one)]
         body += f"<system-out>{_text(rest)}</system-out>" if rest else ""
         cases.append(_case(group, family, 0.0, body))
     properties = {
         "outcome": launch.outcome.value,
         "cause": launch.cause,
-        "ranks": ", ".join(launch.ranks),
-        "releases": launch.version_window or "",
+        "ranks": ", ".join(rank_list(rank for one in parts for rank in one.ranks)),
+        "releases": next((one.version_window for one in (launch, *parts) if one.version_window), ""),
     }
-    return _of_cases(name, number, launch.duration or 0.0, properties, cases)
+    return _of_cases(name, number, _time(parts), properties, cases)
 
 
-def _outcome(diagnosis: Diagnosis, launch: LaunchReport, group: str) -> str:
+def _outcome(diagnosis: Diagnosis, launch: LaunchReport, group: str, time: float) -> str:
     text = f"{launch.headline}; {launch.action}" if launch.action else launch.headline
     speaks = diagnosis.chief is not None and span_of(diagnosis.chief) == span_of(launch)
     failed = launch.outcome in _FAILED
@@ -96,12 +133,18 @@ def _outcome(diagnosis: Diagnosis, launch: LaunchReport, group: str) -> str:
         body = _element("failure" if failed else "error", cut(text), launch.cause, lines)
     else:
         body = f"<system-out>{_text([text, *launch.vitals])}</system-out>"
-    return _case(group, "outcome", launch.duration or 0.0, body)
+    return _case(group, "outcome", time, body)
 
 
-def _told(finding: Finding) -> list[str]:
+def _said(row: Row) -> str:
+    """Return the message of a finding in a few words, with its spread."""
+    return cut(row.finding.message, 500) + (f" [{row.spread}]" if row.spread else "")
+
+
+def _told(row: Row) -> list[str]:
     """Return what a finding says, in lines."""
-    out = [f"{finding.code} {finding.name} {finding.severity.value}: {finding.message}"]
+    finding = row.finding
+    out = [f"{finding.code} {finding.name} {finding.severity.value}: {row.message}"]
     out += [f"fix: {finding.fix}"] if finding.fix else []
     shown = finding.evidence[:_PROOFS]
     out += [f"{one.file}:{one.line}: {one.message}" for one in shown]

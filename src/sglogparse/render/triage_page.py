@@ -14,7 +14,7 @@ from sglogparse._safe import plain, tame
 from sglogparse._triage import Cluster, Row, Triage
 from sglogparse.render._rows import cut
 from sglogparse.render.markdown import MOST, markdown_text
-from sglogparse.render.triage import causes_of, cells_of, counts_of, proof_text
+from sglogparse.render.triage import causes_of, cells_of, counts_of, proof_text, times_of
 
 #: Clusters and logs of a cluster that a comment shows.
 _CLUSTERS = 50
@@ -126,10 +126,12 @@ def _html_cluster(cluster: Cluster) -> str:
     row = cluster.representative
     count = len(cluster.rows)
     outcome = row.outcome.value if row.outcome else ""
-    parts = [f"<h2>{'once' if count == 1 else f'{count} times'}: {_html(cluster.headline)}</h2>"]
+    parts = [f"<h2>{'once' if count == 1 else times_of(cluster)}: {_html(cluster.headline)}</h2>"]
     if cluster.action:
         parts.append(f"<p>{_html(cluster.action)}</p>")
     parts.append(f"<p><code>{_html(proof_text(row))}</code></p>")
+    if row.joined:
+        parts.append(f"<p>one incident: {_html(row.joined)}</p>")
     if row.notes:
         parts.append(f"<p>note: {_html('; '.join(row.notes))}</p>")
     if cluster.windows:
@@ -145,4 +147,5 @@ def _cells(cells: Iterable[str]) -> str:
 
 
 def _html(text: str) -> str:
-    return escape(plain(text))
+    """Return text for the page, which a job may print: "##vso[" is a command there."""
+    return escape(plain(text)).replace("##", "#&#35;")

@@ -7,7 +7,6 @@ crashed, during KV cache set-up; ...                                            
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from rich.text import Text
 from sglogparse._safe import plain
 from sglogparse._vitals import span
 from sglogparse._wait import End, Fate, lag_words, stage_words
+from sglogparse.render._json import dumps
 from sglogparse.render._wrap import wrap
 from sglogparse.render.text import render_text
 
@@ -64,7 +64,7 @@ def render_json(fate: Fate) -> str:
         "notes": list(fate.notes),
         "diagnosis": None if fate.diagnosis is None else fate.diagnosis.as_dict(),
     }
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return dumps(found)
 
 
 def progress_view(wait: Wait, width: int) -> Text:
