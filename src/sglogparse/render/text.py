@@ -176,7 +176,8 @@ def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: s
         place = "" if proof is None else f"line {proof.line}" if len(names) == 1 else _place(proof, names)
         # a fault is quoted by what is said of it; of any other line the text is shown below
         quoted = proof is not None and proof == finding.root
-        label = f"{finding.code} {finding.severity.value}{f' ({place})' if quoted else ''}: "
+        named = proof is not None and _names_place(finding.message, proof)
+        label = f"{finding.code} {finding.severity.value}{f' ({place})' if quoted and not named else ''}: "
         told = finding.message.casefold() in above
         if told and proof is None:  # nothing is left to say of it but its code
             said.append(f"{finding.code} {finding.severity.value}")
@@ -189,6 +190,11 @@ def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: s
     if said:
         page.put(f"said above: {', '.join(said)}", "dim", rest="  ")
     page.more(len(shown.findings) - _FINDINGS, "finding")
+
+
+def _names_place(message: str, line: Evidence) -> bool:
+    """Tell whether a message says itself where its line stands."""
+    return f"({PurePath(line.file).name}:{line.line}): " in message or f"(line {line.line}): " in message
 
 
 def _unproven(finding: Finding, proven: set[Evidence]) -> Evidence | None:
