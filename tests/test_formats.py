@@ -652,7 +652,7 @@ def test_concise_is_a_line_a_finding(found):
 def test_concise_reads_like_a_compiler(report):
     lines = rendered("concise", report("crash")).split("\n")
     assert lines[0].startswith(
-        "server.log:49: crashed, during KV cache set-up; cause: KV budget negative; needs "
+        "server.log:49: crashed, during KV cache set-up; cause: KV budget negative; set "
     )
     assert [one.split(" ")[:2] for one in lines[1:]] == [
         ["server.log:49:", "M001"],

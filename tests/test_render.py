@@ -127,10 +127,10 @@ def test_the_crash_of_the_user_is_told_in_25_lines(report):
     assert len(lines) <= 25
     assert max(map(cell_len, lines)) <= 80
     assert lines[0].startswith("crashed, during KV cache set-up; cause: KV budget negative")
-    fix = " ".join(lines[1:4])
-    assert (
-        "needs --mem-fraction-static above 0.770 (0.55 given: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB)"
-        in fix
+    assert " ".join(lines[1:4]) == (
+        "set --mem-fraction-static 0.781 (room for a prefill of 16384 tokens); any token needs above 0.770 "
+        "(0.55 given: "
+        "rest = 21.708 - 94.037 x 0.45 = -20.608 GiB); each +0.01 adds 0.94 GiB = 14368 tokens"
     )
     place = next(
         index for index, line in enumerate(lines) if line.startswith("baseline_debug_nocar.log:49 TP0")

@@ -184,8 +184,14 @@ def test_no_log_makes_a_rule_fail(tmp_path_factory, lines):
 
 
 FIX = (
-    "needs --mem-fraction-static above 0.770 (0.55 given: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB); "
+    "set --mem-fraction-static 0.781 (room for a prefill of 16384 tokens); any token needs above 0.770 "
+    "(0.55 given: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB); "
     "each +0.01 adds 0.94 GiB = 14368 tokens"
+)
+#: Without the arguments nothing tells how large a prefill can be.
+FIX_OF_A_GREP = FIX.replace(
+    "set --mem-fraction-static 0.781 (room for a prefill of 16384 tokens); any token needs above",
+    "needs --mem-fraction-static above",
 )
 NEGATIVE = "The KV token budget is negative: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB, max_tokens=-314887."
 PATCHED = (
@@ -227,7 +233,7 @@ def test_the_negative_budget():
 
 def test_the_negative_budget_as_a_grep_leaves_it():
     chief, found = _case("baseline_debug_nocar_grep.log")
-    assert chief.summary == f"crashed, during KV cache set-up; cause: KV budget negative; {FIX}"
+    assert chief.summary == f"crashed, during KV cache set-up; cause: KV budget negative; {FIX_OF_A_GREP}"
     assert (chief.outcome.value, chief.cause) == ("crashed", "memory.kv_budget")
     assert (chief.root.line, chief.root.rank) == (1, "TP0")
     assert list(found) == ["M001", "E002"]

@@ -10,7 +10,9 @@ from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._grammar import samples
 from sglogparse._launches import read_launches
+from sglogparse.ledger.statement import statements
 from sglogparse.ledger.window import fixed, fraction_window, shortages
+from sglogparse.render.memory import render_memory
 from sglogparse.rules import RULES
 
 BY_CODE = {rule.code: rule for rule in RULES}
@@ -482,3 +484,49 @@ def test_what_is_left_on_a_rank_is_of_its_own_device(tmp_path, left, rank, whole
     assert found.message == (
         f"After the start {least} of {whole} GiB are still free on {rank}: mem_fraction_static is 0.4."
     )
+
+
+def _refused(given):
+    numbers = "reserved=16.000 GiB, rest=-6.000 GiB, cell_size=131072, max_tokens=-49152"
+    return [
+        "[2025-06-02 09:00:00] server_args=ServerArgs(model_path='/m', tp_size=1, mem_fraction_static=0.8, "
+        f"{given})",
+        "[2025-06-02 09:00:07] Load weight begin. avail mem=80.00 GB",
+        "[2025-06-02 09:00:31] Load weight end. type=QuillForCausalLM, dtype=torch.bfloat16, "
+        "avail mem=10.00 GB, mem usage=70.00 GB.",
+        "[2025-06-02 09:00:32] DEBUG profile_max_num_token: avail=10.000 GiB, total=80.000 GiB, "
+        f"fraction=0.8, {numbers}",
+        *_dies("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (
+            "context_length=32768, max_prefill_tokens=16384",
+            "set --mem-fraction-static 0.926 (room for a request of 32768 tokens, the full context); any token "
+            "needs",
+        ),
+        (
+            "context_length=65536, max_prefill_tokens=16384",
+            "set --mem-fraction-static 0.901 (room for a prefill of 16384 tokens; none for one of full "
+            "context, 65536); any token needs",
+        ),
+        (
+            "context_length=None, max_prefill_tokens=16384",
+            "set --mem-fraction-static 0.901 (room for a prefill of 16384 tokens); any token needs",
+        ),
+        ("context_length=None, max_prefill_tokens=65536", "needs --mem-fraction-static"),
+        ("context_length=None", "needs --mem-fraction-static"),
+        ("context_length=65536, max_prefill_tokens=70000", "needs --mem-fraction-static"),
+    ],
+)
+def test_the_fix_names_a_fraction_that_leaves_room_to_work(tmp_path, given, fix):
+    rest = "(0.8 given: rest = 10.000 - 80.000 x 0.2 = -6.000 GiB); each +0.01 adds 0.80 GiB = 6553 tokens"
+    for code in ("M001", "M004"):
+        (found,) = _found(tmp_path, _refused(given), code)
+        assert found.fix == f"{fix} above 0.876 {rest}"
+    shown = " ".join(render_memory(statements(read_log(tmp_path / "server.log")), 80).split())
+    usable = re.search(r"static (0\.9[0-9]+) .room", fix)
+    assert usable is None or usable[1] in shown

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sglogparse._budget import NARROW
 from sglogparse._interval import GIB, Interval, round_up
 from sglogparse._launches import rank_spread
 from sglogparse._safe import plain
@@ -221,8 +222,12 @@ def _budget(one: Statement, budget: Budget, width: int) -> list[str]:
         smallest = round_up(budget.smallest.high, 3)
         text = f"smallest mem_fraction_static that leaves room for any token: {smallest}"
         request = budget.smallest_for_a_request
+        fits = request is not None and request.high <= NARROW
+        batch = budget.smallest_for(budget.batch) if budget.batch and not fits else None
         if request is not None and request.high < 1:
             text += f", for a request of full context ({budget.context} tokens): {round_up(request.high, 3)}"
+        if batch is not None and batch.high < 1:
+            text += f", for a prefill batch of {budget.batch} tokens: {round_up(batch.high, 3)}"
         said.append(text)
     said.append(_tokens(budget))
     if one.without.get(budget.group):

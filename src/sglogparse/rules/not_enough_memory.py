@@ -33,7 +33,8 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
         An out-of-memory error of the device, for which the same flag must be lowered, not raised.
 
     What to do:
-        Start with a fraction above 1 - avail / total. Where that is not possible the finding says what else
+        Start with the fraction that the finding names: one that leaves room to work, where the log has the
+        bytes a token, else one above 1 - avail / total. Where that is not possible the finding says what else
         gives.
     """
     said = refusal(launch)
@@ -54,7 +55,7 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
         cause="memory.kv_budget",
         fix=f"no --mem-fraction-static helps: {what_else(launch)}"
         if lost
-        else raise_fraction(smallest, shown, given),
+        else raise_fraction(launch, smallest, shown, given),
         ranks=rank_list(ranks),
         root=launch.evidence(said.line),
         weight=2,
