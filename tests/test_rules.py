@@ -224,6 +224,7 @@ def test_the_negative_budget():
     assert (chief.root.line, chief.root.rank) == (49, "TP0")
     assert list(found) == ["M001", "M004", "P001", "E002"]
     assert found["M001"].message == NEGATIVE
+    assert found["M001"].fix == found["M004"].fix == found["P001"].fix == FIX
     assert found["M001"].ranks == ("TP0", "TP6", "TP7")
     assert found["M004"].ranks == found["P001"].ranks == ("TP0", "TP2", "TP6", "TP7")
     assert found["M004"].fix == FIX

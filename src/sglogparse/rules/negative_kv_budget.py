@@ -17,7 +17,7 @@ from sglogparse._budget import (
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.ledger.whatif import usable_fraction
-from sglogparse.ledger.window import fixed
+from sglogparse.ledger.window import fixed, hopeless, tries, what_else
 
 
 def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
@@ -89,6 +89,9 @@ def raise_fraction(launch: Launch, smallest: Smallest | None, shown: Printed | N
 
     `given` is the fraction in force, as far as the log tells it.
     """
+    between = tries(launch)
+    if between is not None and hopeless(between):
+        return f"no --mem-fraction-static helps: {what_else(launch)}"
     if shown is not None:
         given = float(shown.text["fraction"])
         given_text = f"{shown.text['fraction']} given: {shown.arithmetic()}"

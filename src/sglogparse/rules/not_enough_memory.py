@@ -10,7 +10,7 @@ from sglogparse._budget import Smallest, printed_budgets, smallest_fraction
 from sglogparse._interval import Interval
 from sglogparse._launches import Launch, on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse.ledger.window import Try, hopeless, refusal, refusals, tries, what_else
+from sglogparse.ledger.window import Try, hopeless, refusal, refusals, tries
 from sglogparse.rules.negative_kv_budget import raise_fraction
 
 
@@ -53,9 +53,7 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
         + f"{on_ranks(ranks)}.{_advice(smallest, given, lost)}",
         launch.evidences([said.line, *(smallest.lines if smallest else ())]),
         cause="memory.kv_budget",
-        fix=f"no --mem-fraction-static helps: {what_else(launch)}"
-        if lost
-        else raise_fraction(launch, smallest, shown, given),
+        fix=raise_fraction(launch, smallest, shown, given),
         ranks=rank_list(ranks),
         root=launch.evidence(said.line),
         weight=2,

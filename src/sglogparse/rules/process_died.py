@@ -27,6 +27,8 @@ from sglogparse._report import Finding, Severity
 from sglogparse.causes import Confidence, Decision
 from sglogparse.causes._evidence import advice, deciding_lines, judged, told_above
 from sglogparse.ledger.window import lower_fraction
+from sglogparse.rules.negative_kv_budget import negative_kv_budget
+from sglogparse.rules.not_enough_memory import not_enough_memory
 
 #: Shortages of device memory behind the pools: a smaller fraction leaves more.
 _SHORTAGES = ("memory.runtime", "memory.graph_capture")
@@ -119,8 +121,7 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         + (f" ({', '.join(notes)})" if notes else ""),
         launch.evidences(_proof(launch, first, decided.cause)),
         cause=decided.cause,
-        fix=(lower_fraction(launch) if decided.cause in _SHORTAGES else None)
-        or advice(launch, decided.cause, first),
+        fix=_numbered(launch, decided.cause) or advice(launch, decided.cause, first),
         confidence=decided.confidence,
         runner_up=decided.runner_up,
         phase=first.phase,
@@ -128,6 +129,16 @@ def _root(launch: Launch, first: Fault, rest: list[Fault]) -> Finding:
         root=launch.evidence(first.root_line),
         weight=1,
     )
+
+
+def _numbered(launch: Launch, cause: str) -> str | None:
+    """Return the fix of a shortage of device memory that has the numbers; None without them."""
+    if cause in _SHORTAGES:
+        return lower_fraction(launch)
+    if cause != "memory.kv_budget":
+        return None
+    budgets = (*negative_kv_budget(launch), *not_enough_memory(launch))
+    return next((one.fix for one in budgets if one.fix), None)
 
 
 def _proof(launch: Launch, fault: Fault, cause: str) -> list[int]:
