@@ -530,3 +530,36 @@ def test_the_fix_names_a_fraction_that_leaves_room_to_work(tmp_path, given, fix)
     shown = " ".join(render_memory(statements(read_log(tmp_path / "server.log")), 80).split())
     usable = re.search(r"static (0\.9[0-9]+) .room", fix)
     assert usable is None or usable[1] in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (
+            OOM + "GPU 0 has a total capacity of 40.00 GiB of which 1.20 GiB is free.",
+            "lower --mem-fraction-static by 0.020 at least (0.80 GiB of 40.00 GiB were missing, line {line}; "
+            "graphs take more; the log lacks the value in force), or capture fewer graphs (--cuda-graph-max-bs)",
+        ),
+        (
+            OOM + "GPU 0 has a total capacity of 40.",
+            "lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs); 2.00 GiB was asked for; "
+            "0.40 GB were free at line 1; by how much is not known: the log lacks what was free (the error's text ends before it)",
+        ),
+        (
+            "torch.OutOfMemoryError",
+            "lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs); 0.40 GB were free at "
+            "line 1; by how much is not known: the log lacks what was asked for and what was free (the error's text does not tell)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("code", ["P001", "G001"])
+def test_a_shortage_in_graph_capture_says_how_far_to_lower_or_what_is_missing(tmp_path, error, fix, code):
+    text = (
+        error
+        if code == "P001"
+        else f"Exception: Capture cuda graph failed: {error.partition(': ')[2] or error}"
+    )
+    begin = "[2025-06-02 09:00:33] Capture cuda graph begin. This can take up to several minutes. avail mem=0.40 GB"
+    lines = [begin, *_dies(text)]
+    (found,) = _found(tmp_path, lines, code)
+    assert (found.cause, found.fix) == ("memory.graph_capture", fix.format(line=lines.index(text) + 1))
