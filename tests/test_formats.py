@@ -274,7 +274,7 @@ def github_expected(found):
     if rows or remarks_of(found):
         out.append(("group", f"sglogparse: {len(rows)} finding{'' if len(rows) == 1 else 's'}"))
         used = Counter([verdict.severity])
-        fixes = [found.chief.action] if found.chief and found.chief.action == found.fix else []
+        fixes = [found.fix] if found.chief and found.fix and found.chief.action.startswith(found.fix) else []
         for row in rows:
             used[row.finding.severity] += 1
             fix = row.finding.fix

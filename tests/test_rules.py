@@ -251,6 +251,10 @@ def test_the_negative_budget_that_allocated():
     )
     assert found["M002"].ranks == ("TP0", "TP6", "TP7")
     assert [one.line for one in found["M002"].evidence] == [49, 50, 51, 52, 58, 59, 99]
-    assert chief.summary == f"ready, but {found['M002'].message}"
+    assert chief.headline == f"ready, but {found['M002'].message}"
+    assert chief.summary == (
+        f"ready, but {found['M002'].message[:-1]}; find out which start each of these lines is from; trust "
+        "the allocation, not the profile"
+    )
     assert (chief.outcome.value, chief.cause, chief.root) == ("ready", "none", None)
     assert found["E002"].message == PATCHED

@@ -133,9 +133,9 @@ def rows_of(diagnosis: Diagnosis) -> list[Row]:
 
 def fixes_once(diagnosis: Diagnosis, rows: Iterable[Row]) -> list[str | None]:
     """Return the fix of each row, None where the verdict or a row above has told the same."""
-    told: set[str | None] = (
-        {diagnosis.fix} if diagnosis.chief and diagnosis.chief.action == diagnosis.fix else set()
-    )
+    # what is known of earlier launches can follow it
+    said = diagnosis.chief.action if diagnosis.chief else ""
+    told: set[str | None] = {diagnosis.fix} if diagnosis.fix and said.startswith(diagnosis.fix) else set()
     out = []
     for row in rows:
         fix = row.finding.fix
