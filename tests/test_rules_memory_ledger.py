@@ -563,3 +563,25 @@ def test_a_shortage_in_graph_capture_says_how_far_to_lower_or_what_is_missing(tm
     lines = [begin, *_dies(text)]
     (found,) = _found(tmp_path, lines, code)
     assert (found.cause, found.fix) == ("memory.graph_capture", fix.format(line=lines.index(text) + 1))
+
+
+def test_both_commands_know_the_fraction_that_only_the_error_names(tmp_path):
+    error = (
+        "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.83. "
+        "Raise --mem-fraction-static above 0.876 (minimum viable = 1 - available/pre = 0.8750)."
+    )
+    dies = _dies(error, "mem_cache/kv_cache_configurator.py", "_profile_available_bytes")
+    loads = [line.replace("]", " TP1]", 1) for line in _refused("")[1:3]]
+    # the ranks speak, but the exception is printed without one
+    lines = [*loads, "Process Process-1:", "Traceback (most recent call last):", *dies[1:]]
+    (found,) = _found(tmp_path, lines, "M004")
+    assert found.fix == "needs --mem-fraction-static above 0.876 (0.83 given); each +0.01 adds 0.80 GiB"
+    shown = render_memory(statements(read_log(tmp_path / "server.log")), 80)
+    assert shown.split("\n\n")[1] == (
+        "budget: 10.00 - 80.00 x (1 - 0.83) = -3.61 to -3.59 GiB\n"
+        "  mem_fraction_static 0.83 in force\n"
+        "  reserved outside the pools: 13.60 GiB\n"
+        "  smallest mem_fraction_static that leaves room for any token: 0.876\n"
+        "  tokens: not told (no pool, and no line prints the bytes a token)"
+    )
+    assert _found(tmp_path, lines, "P002") == []  # the log does show a fault

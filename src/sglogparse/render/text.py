@@ -200,7 +200,7 @@ def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: s
 
 
 def _untold_fix(finding: Finding, shown: LaunchReport, above: str) -> str:
-    """Return what to change, unless that is told; beside a fault that ended the server only its fix counts."""
+    """Return what to change, unless that is told; beside a fault that ended it only its own fix counts."""
     ended = shown.outcome in (Outcome.CRASHED, Outcome.HUNG)
     return "" if ended or not finding.fix or finding.fix.casefold() in above else finding.fix
 
