@@ -245,6 +245,18 @@ def test_equal_findings_of_many_launches_are_one():
     assert json.loads(rendered("sarif", diagnosis(*many)))["runs"][0]["results"][0]["occurrenceCount"] == 40
 
 
+@pytest.mark.parametrize("name", ["github", "markdown"])
+def test_a_fix_is_told_once(report, name):
+    found = report("crash")
+    text = rendered(name, found)
+    assert {one.fix for one in found.findings} == {found.fix, None}
+    assert text.count("set --mem-fraction-static 0.781") == 1
+    assert not re.search(r"raise --mem-fraction-static|\*\*Fix", text)
+    other = [finding(fix="trim"), finding("M001", "leak", fix="reef"), finding("M002", "list", fix="reef")]
+    text = rendered(name, diagnosis(launch(other, action="trim", fix="trim")))
+    assert (text.count("trim"), text.count("reef")) == (1, 1)
+
+
 # ------------------------------------------------------------------ github
 
 
@@ -262,11 +274,14 @@ def github_expected(found):
     if rows or remarks_of(found):
         out.append(("group", f"sglogparse: {len(rows)} finding{'' if len(rows) == 1 else 's'}"))
         used = Counter([verdict.severity])
+        fixes = [found.fix] if found.chief and found.fix and found.chief.action.startswith(found.fix) else []
         for row in rows:
             used[row.finding.severity] += 1
+            fix = row.finding.fix
             if used[row.finding.severity] <= 10:
-                told = [row.message, *([cut(row.finding.fix)] if row.finding.fix else [])]
+                told = [row.message, *([cut(fix)] if fix and fix not in fixes else [])]
                 out.append((kinds[row.finding.severity], "\n".join(map(tame, told))))
+            fixes.append(fix)
         out.append(("endgroup", ""))
     return out
 
@@ -702,7 +717,7 @@ def test_concise_is_a_line_a_finding(found):
 def test_concise_reads_like_a_compiler(report):
     lines = rendered("concise", report("crash")).split("\n")
     assert lines[0].startswith(
-        "server.log:49: crashed, during KV cache set-up; cause: KV budget negative; needs "
+        "server.log:49: crashed, during KV cache set-up; cause: KV budget negative; set "
     )
     assert [one.split(" ")[:2] for one in lines[1:]] == [
         ["server.log:49:", "M001"],

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from sglogparse import read_log
@@ -22,7 +26,9 @@ from sglogparse._interval import Interval
 from sglogparse._split import read_launches
 from sglogparse.ledger.account import read_accounts
 from sglogparse.ledger.ledger import implied_fraction, read_ledger
+from sglogparse.ledger.statement import statements
 from sglogparse.ledger.whatif import Changes, predict, read_budgets
+from sglogparse.render.memory import _rows, render_memory
 
 FIXTURES = Path(__file__).parent / "fixtures" / "memory"
 GOLDEN = Path(__file__).parent / "golden_memory"
@@ -175,7 +181,7 @@ def test_a_log_without_memory_is_undecided(run, tmp_path):
     result = run(path)
     assert (result.exit_code, result.stdout) == (
         3,
-        "no rank of the log prints its free memory and what it took: there is nothing to account for\n",
+        "no rank of the log prints its free memory and what it took: there is nothing to\naccount for\n",
     )
 
 
@@ -254,3 +260,65 @@ def test_two_servers_behind_two_names_are_two_though_none_prints_its_arguments(t
     lines = [text for here, there in pairs for text in (f"oak-1  | {here}", f"elm-1  | {there}")]
     path = log_of(tmp_path, *lines)
     assert len(read_launches(read_log(path))) == 2
+
+
+TERMS = ["weights", "draft", "KV cache", "given back", "free"]
+NUMBERS = ("60.75 ", "28.94 ", "3.28 ", "14.25 ", "-2.13*", "6.83 ")
+WIDE = "DP0 TP2 EP2, DP2 TP8 EP8, DP2 TP10 EP10"
+
+
+@pytest.mark.parametrize(
+    ("width", "table"),
+    [
+        (
+            66,
+            """
+            rank             total  weights  draft  KV cache  given back  free
+            DP0 TP0 EP0      60.75    28.94   3.28     14.25       -2.13* 6.83
+            DP0 TP2 EP2, DP2 TP8 EP8, DP2 TP10 EP10
+                             60.75    28.94   3.28     14.25       -2.13* 6.83
+            """,
+        ),
+        (
+            59,
+            """
+                                                     KV  given
+            rank           total  weights  draft  cache   back  free
+            DP0 TP0 EP0    60.75    28.94   3.28  14.25  -2.13* 6.83
+            DP0 TP2 EP2, DP2 TP8 EP8, DP2 TP10 EP10
+                           60.75    28.94   3.28  14.25  -2.13* 6.83
+            """,
+        ),
+        (
+            40,
+            """
+            rank       total  weights  draft
+            DP0 TP0 EP0
+                       60.75    28.94   3.28
+            DP0 TP2 EP2, DP2 TP8 EP8, DP2 TP10 EP10
+                       60.75    28.94   3.28
+                          KV  given
+            rank       cache   back  free
+            DP0 TP0 EP0
+                       14.25  -2.13* 6.83
+            DP0 TP2 EP2, DP2 TP8 EP8, DP2 TP10 EP10
+                       14.25  -2.13* 6.83
+            """,
+        ),
+    ],
+)
+def test_a_table_too_wide_has_heads_of_two_lines_then_blocks_of_columns(width, table):
+    found = _rows([("DP0 TP0 EP0", *NUMBERS), (WIDE, *NUMBERS)], TERMS, width)
+    assert found == textwrap.dedent(table).strip("\n").split("\n")
+    assert max(map(len, found)) <= width
+
+
+@cache
+def _statements(path):
+    return statements(read_log(path))
+
+
+@given(st.integers(24, 100), st.sampled_from([*BASELINES, *sorted(FIXTURES.glob("*.log"))]))
+def test_no_line_is_wider_than_the_terminal(width, path):
+    text = render_memory(_statements(path), width)
+    assert max(map(len, text.split("\n"))) <= width

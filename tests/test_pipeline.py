@@ -84,7 +84,7 @@ def test_a_server_that_dies_is_annotated_and_summed_up(job):
     assert (first.name, first.properties["title"]) == ("error", "sglogparse: crashed")
     assert (first.properties["file"], first.properties["line"]) == ("server.log", "49")
     assert first.message.startswith("crashed, during KV cache set-up; cause: KV budget negative\n")
-    assert "needs --mem-fraction-static above 0.770" in first.message
+    assert "set --mem-fraction-static 0.781 (room for a prefill" in first.message
     assert {one.properties["title"].split(" ")[0] for one in others} >= {"M001", "P001"}
     assert rest[0].startswith("crashed")  # what `wait` saw
     headings = [line for line in summary.split("\n") if line.startswith("### ")]

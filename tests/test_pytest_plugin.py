@@ -51,7 +51,7 @@ def test_a_test_that_fails_has_the_verdict_in_its_report(session, tmp_path, word
     assert code == 1
     assert shown.count(f" sglang log: {CRASH} ") == 1
     assert shown.count(VERDICT) == 1
-    assert "needs --mem-fraction-static above 0.770" in shown
+    assert "set --mem-fraction-static 0.781 (room for a prefill" in shown
     cases = {one.get("name"): one for one in ET.parse(tmp_path / "out.xml").iter("testcase")}
     told = {one.get("name"): one.get("value") for one in cases["test_fails"].iter("property")}
     assert (told["sglang_outcome"], told["sglang_cause"]) == ("crashed", "memory.kv_budget")

@@ -290,6 +290,36 @@ def test_readiness_says_what_it_stands_on(tmp_path):
     assert clean.chief.headline == "ready: the server serves and the log shows no fault"
 
 
+def _unexplained(diagnosis):
+    return [one for one in diagnosis.findings if one.code == "E003"]
+
+
+def test_a_line_that_nothing_explains_is_quoted(tmp_path):
+    quoted = "The beacon could not be lit: an error of its own"
+    one = _diagnose(tmp_path, *LOADING, READY, FAILURE)
+    told = f"1 line speaks of failures, and no rule explains it (a.log:4): {quoted}"
+    assert [(found.severity, found.message) for found in _unexplained(one)] == [("info", told)]
+    assert render_text(one).split("\n\n")[1] == (
+        "E003 info: 1 line speaks of failures, and no rule explains it (a.log:4): The\n"
+        "  beacon could not be lit: an error of its own"
+    )
+    long = _diagnose(tmp_path, *LOADING, READY, FAILURE + "!" * 160, FAILURE)
+    assert [found.message for found in _unexplained(long)] == [
+        f"2 lines speak of failures, and no rule explains them; the first (a.log:4): {quoted}{'!' * 152}"
+        "... (+8 characters)"
+    ]
+
+
+def test_what_its_program_calls_information_is_no_failure(tmp_path):
+    informs = [
+        "2025-03-04 05:07:09,415 - INFO - This may be expected, but can yield errors.",
+        "[2025-03-04 05:07:09] INFO loader: 3 of 7 mirrors refused, the fourth took it",
+    ]
+    assert _diagnose(tmp_path, *LOADING, READY, *informs).findings == ()
+    mixed = _diagnose(tmp_path, *LOADING, READY, *informs, FAILURE)
+    assert [[line.line for line in found.evidence] for found in _unexplained(mixed)] == [[6]]
+
+
 def test_the_launch_that_speaks_is_not_shown_again(tmp_path):
     first = [*LOADING, *_dies("RuntimeError: CUDA error: unspecified launch failure")]
     later = [line.replace("05:06", "06:06") for line in LOADING]

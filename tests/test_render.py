@@ -127,10 +127,10 @@ def test_the_crash_of_the_user_is_told_in_25_lines(report):
     assert len(lines) <= 25
     assert max(map(cell_len, lines)) <= 80
     assert lines[0].startswith("crashed, during KV cache set-up; cause: KV budget negative")
-    fix = " ".join(lines[1:4])
-    assert (
-        "needs --mem-fraction-static above 0.770 (0.55 given: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB)"
-        in fix
+    assert " ".join(lines[1:4]) == (
+        "set --mem-fraction-static 0.781 (room for a prefill of 16384 tokens); any token needs above 0.770 "
+        "(0.55 given: "
+        "rest = 21.708 - 94.037 x 0.45 = -20.608 GiB); each +0.01 adds 0.94 GiB = 14368 tokens"
     )
     place = next(
         index for index, line in enumerate(lines) if line.startswith("baseline_debug_nocar.log:49 TP0")
@@ -404,3 +404,32 @@ def test_a_list_goes_below_where_there_is_no_room_beside():
         "M001  a-long-name-of-a-rule",
         "  What the rule reports, in a sentence.",
     ]
+
+
+def test_what_to_change_is_told_of_a_server_that_serves():
+    unused = render_text(sglogparse.read_log(FIXTURES / "memory_left_unused" / "bad.log").diagnose(), 80)
+    assert unused.split("\n\n")[1] == (
+        "M011 info: After the start 29.70 of 78.40 GiB are still free:\n"
+        "  mem_fraction_static is 0.6.\n"
+        "  line 8: max_total_num_tokens=172069, chunked_prefill_size=8192, max_prefill...\n"
+        "  fix: if nothing else shares the device, --mem-fraction-static 0.85 gives the\n"
+        "    pool about 19.60 GiB = 213994 tokens more"
+    )
+    full = render_text(sglogparse.read_log(FIXTURES / "kv_pool_full" / "bad.log").diagnose(), 80)
+    assert full.split("\n\n")[0] == (
+        "ready, but the KV pool was full 2 times on TP0-TP1: 4 requests retracted\n"
+        "(#retracted_reqs: 3 the first time).\n"
+        "lower --max-running-requests, raise --schedule-conservativeness, or give the\n"
+        "pool more memory (--mem-fraction-static, --kv-cache-dtype fp8_e5m2)\n"
+        "first seen: line 1, 02:10:00; ranks TP0-TP1"
+    )
+    assert "fix:" not in full  # it is told already
+
+
+def test_beside_a_fault_only_its_own_fix_is_told():
+    died = finding(fix="stop it")
+    other = finding("K001", "the pool was full", fix="lower it")
+    ended = launch([died, other], action="stop it", fix="stop it")
+    serves = launch([other], Outcome.READY, headline="ready", action="", root=None)
+    assert "lower it" not in render_text(diagnosis(ended), 80)
+    assert "  fix: lower it" in render_text(diagnosis(serves), 80).split("\n")

@@ -184,8 +184,14 @@ def test_no_log_makes_a_rule_fail(tmp_path_factory, lines):
 
 
 FIX = (
-    "needs --mem-fraction-static above 0.770 (0.55 given: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB); "
+    "set --mem-fraction-static 0.781 (room for a prefill of 16384 tokens); any token needs above 0.770 "
+    "(0.55 given: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB); "
     "each +0.01 adds 0.94 GiB = 14368 tokens"
+)
+#: Without the arguments nothing tells how large a prefill can be.
+FIX_OF_A_GREP = FIX.replace(
+    "set --mem-fraction-static 0.781 (room for a prefill of 16384 tokens); any token needs above",
+    "needs --mem-fraction-static above",
 )
 NEGATIVE = "The KV token budget is negative: rest = 21.708 - 94.037 x 0.45 = -20.608 GiB, max_tokens=-314887."
 PATCHED = (
@@ -218,6 +224,7 @@ def test_the_negative_budget():
     assert (chief.root.line, chief.root.rank) == (49, "TP0")
     assert list(found) == ["M001", "M004", "P001", "E002"]
     assert found["M001"].message == NEGATIVE
+    assert found["M001"].fix == found["M004"].fix == found["P001"].fix == FIX
     assert found["M001"].ranks == ("TP0", "TP6", "TP7")
     assert found["M004"].ranks == found["P001"].ranks == ("TP0", "TP2", "TP6", "TP7")
     assert found["M004"].fix == FIX
@@ -227,7 +234,7 @@ def test_the_negative_budget():
 
 def test_the_negative_budget_as_a_grep_leaves_it():
     chief, found = _case("baseline_debug_nocar_grep.log")
-    assert chief.summary == f"crashed, during KV cache set-up; cause: KV budget negative; {FIX}"
+    assert chief.summary == f"crashed, during KV cache set-up; cause: KV budget negative; {FIX_OF_A_GREP}"
     assert (chief.outcome.value, chief.cause) == ("crashed", "memory.kv_budget")
     assert (chief.root.line, chief.root.rank) == (1, "TP0")
     assert list(found) == ["M001", "E002"]
@@ -244,6 +251,10 @@ def test_the_negative_budget_that_allocated():
     )
     assert found["M002"].ranks == ("TP0", "TP6", "TP7")
     assert [one.line for one in found["M002"].evidence] == [49, 50, 51, 52, 58, 59, 99]
-    assert chief.summary == f"ready, but {found['M002'].message}"
+    assert chief.headline == f"ready, but {found['M002'].message}"
+    assert chief.summary == (
+        f"ready, but {found['M002'].message[:-1]}; find out which start each of these lines is from; trust "
+        "the allocation, not the profile"
+    )
     assert (chief.outcome.value, chief.cause, chief.root) == ("ready", "none", None)
     assert found["E002"].message == PATCHED

@@ -10,7 +10,9 @@ from sglogparse import read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._grammar import samples
 from sglogparse._split import read_launches
+from sglogparse.ledger.statement import statements
 from sglogparse.ledger.window import fixed, fraction_window, shortages
+from sglogparse.render.memory import render_memory
 from sglogparse.rules import RULES
 
 BY_CODE = {rule.code: rule for rule in RULES}
@@ -482,3 +484,104 @@ def test_what_is_left_on_a_rank_is_of_its_own_device(tmp_path, left, rank, whole
     assert found.message == (
         f"After the start {least} of {whole} GiB are still free on {rank}: mem_fraction_static is 0.4."
     )
+
+
+def _refused(given):
+    numbers = "reserved=16.000 GiB, rest=-6.000 GiB, cell_size=131072, max_tokens=-49152"
+    return [
+        "[2025-06-02 09:00:00] server_args=ServerArgs(model_path='/m', tp_size=1, mem_fraction_static=0.8, "
+        f"{given})",
+        "[2025-06-02 09:00:07] Load weight begin. avail mem=80.00 GB",
+        "[2025-06-02 09:00:31] Load weight end. type=QuillForCausalLM, dtype=torch.bfloat16, "
+        "avail mem=10.00 GB, mem usage=70.00 GB.",
+        "[2025-06-02 09:00:32] DEBUG profile_max_num_token: avail=10.000 GiB, total=80.000 GiB, "
+        f"fraction=0.8, {numbers}",
+        *_dies("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (
+            "context_length=32768, max_prefill_tokens=16384",
+            "set --mem-fraction-static 0.926 (room for a request of 32768 tokens, the full context); any token "
+            "needs",
+        ),
+        (
+            "context_length=65536, max_prefill_tokens=16384",
+            "set --mem-fraction-static 0.901 (room for a prefill of 16384 tokens; none for one of full "
+            "context, 65536); any token needs",
+        ),
+        (
+            "context_length=None, max_prefill_tokens=16384",
+            "set --mem-fraction-static 0.901 (room for a prefill of 16384 tokens); any token needs",
+        ),
+        ("context_length=None, max_prefill_tokens=65536", "needs --mem-fraction-static"),
+        ("context_length=None", "needs --mem-fraction-static"),
+        ("context_length=65536, max_prefill_tokens=70000", "needs --mem-fraction-static"),
+    ],
+)
+def test_the_fix_names_a_fraction_that_leaves_room_to_work(tmp_path, given, fix):
+    rest = "(0.8 given: rest = 10.000 - 80.000 x 0.2 = -6.000 GiB); each +0.01 adds 0.80 GiB = 6553 tokens"
+    for code in ("M001", "M004"):
+        (found,) = _found(tmp_path, _refused(given), code)
+        assert found.fix == f"{fix} above 0.876 {rest}"
+    shown = " ".join(render_memory(statements(read_log(tmp_path / "server.log")), 80).split())
+    usable = re.search(r"static (0\.9[0-9]+) .room", fix)
+    assert usable is None or usable[1] in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (
+            OOM + "GPU 0 has a total capacity of 40.00 GiB of which 1.20 GiB is free.",
+            "lower --mem-fraction-static by 0.020 at least (0.80 GiB of 40.00 GiB were missing, line {line}; "
+            "graphs take more; the log lacks the value in force), or capture fewer graphs (--cuda-graph-max-bs)",
+        ),
+        (
+            OOM + "GPU 0 has a total capacity of 40.",
+            "lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs); 2.00 GiB was asked for; "
+            "0.40 GB were free at line 1; by how much is not known: the log lacks what was free (the error's text ends before it)",
+        ),
+        (
+            "torch.OutOfMemoryError",
+            "lower --mem-fraction-static, or capture fewer graphs (--cuda-graph-max-bs); 0.40 GB were free at "
+            "line 1; by how much is not known: the log lacks what was asked for and what was free (the error's text does not tell)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("code", ["P001", "G001"])
+def test_a_shortage_in_graph_capture_says_how_far_to_lower_or_what_is_missing(tmp_path, error, fix, code):
+    text = (
+        error
+        if code == "P001"
+        else f"Exception: Capture cuda graph failed: {error.partition(': ')[2] or error}"
+    )
+    begin = "[2025-06-02 09:00:33] Capture cuda graph begin. This can take up to several minutes. avail mem=0.40 GB"
+    lines = [begin, *_dies(text)]
+    (found,) = _found(tmp_path, lines, code)
+    assert (found.cause, found.fix) == ("memory.graph_capture", fix.format(line=lines.index(text) + 1))
+
+
+def test_both_commands_know_the_fraction_that_only_the_error_names(tmp_path):
+    error = (
+        "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.83. "
+        "Raise --mem-fraction-static above 0.876 (minimum viable = 1 - available/pre = 0.8750)."
+    )
+    dies = _dies(error, "mem_cache/kv_cache_configurator.py", "_profile_available_bytes")
+    loads = [line.replace("]", " TP1]", 1) for line in _refused("")[1:3]]
+    # the ranks speak, but the exception is printed without one
+    lines = [*loads, "Process Process-1:", "Traceback (most recent call last):", *dies[1:]]
+    (found,) = _found(tmp_path, lines, "M004")
+    assert found.fix == "needs --mem-fraction-static above 0.876 (0.83 given); each +0.01 adds 0.80 GiB"
+    shown = render_memory(statements(read_log(tmp_path / "server.log")), 80)
+    assert shown.split("\n\n")[1] == (
+        "budget: 10.00 - 80.00 x (1 - 0.83) = -3.61 to -3.59 GiB\n"
+        "  mem_fraction_static 0.83 in force\n"
+        "  reserved outside the pools: 13.60 GiB\n"
+        "  smallest mem_fraction_static that leaves room for any token: 0.876\n"
+        "  tokens: not told (no pool, and no line prints the bytes a token)"
+    )
+    assert _found(tmp_path, lines, "P002") == []  # the log does show a fault

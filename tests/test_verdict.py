@@ -8,6 +8,7 @@ import pytest
 
 import sglogparse
 from sglogparse import Severity
+from sglogparse._ranks import rank_key, rank_list, rank_spread
 from sglogparse.causes import CAUSE_FIXES, CAUSE_TITLES
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -195,3 +196,24 @@ def test_an_exception_within_a_traceback_has_the_time_of_its_report(tmp_path):
         "first fault: line 5, 11:20:41, 40 s in; rank TP0",
         "raised at sglang/srt/a.py:3 f",
     )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "spread"),
+    [
+        # the log of one job in which ranks speak before and after they know their DP rank
+        (
+            [*(f"TP{n}" for n in range(8)), "DP1 TP4", "DP0 TP3", "DP1 TP5"],
+            "TP0-TP7, DP0 TP3-DP1 TP5",
+        ),
+        (["TP10", "TP9", "TP2", None], "TP2, TP9-TP10"),
+        (["DP1 TP8 EP8", "DP0 TP1 EP1", "DP0 TP0 EP0"], "DP0 TP0 EP0-DP0 TP1 EP1, DP1 TP8 EP8"),
+        (["PP1 TP0", "PP0 TP1", "PP0 TP0", "PP1 TP1"], "PP0 TP0-PP0 TP1, PP1 TP0-PP1 TP1"),
+        (["ATTN_CP1 TP2", "ATTN_CP0 TP1", "TP3"], "ATTN_CP0 TP1-ATTN_CP1 TP2, TP3"),
+        (["12", "3", "4"], "3-4, 12"),
+    ],
+)
+def test_ranks_are_in_the_order_of_their_numbers(ranks, spread):
+    for order in (ranks, ranks[::-1], sorted(ranks, key=str)):
+        assert rank_spread(order) == spread
+    assert list(rank_list(ranks)) == sorted((one for one in ranks if one), key=rank_key)

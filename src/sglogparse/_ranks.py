@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: The parts of a rank tag by which ranks are put in order, whichever of them a tag has.
+_ORDER = ("DP", "PP", "TP", "EP")
+
 
 def rank_key(rank: str) -> tuple[list[int], str]:
-    """Sort rank tags by their numbers ("TP2" before "TP10")."""
-    return [int("".join(filter(str.isdigit, word)) or 0) for word in rank.split(" ")], rank
+    """Sort rank tags by their DP, PP, TP and EP numbers; a tag that lacks one comes before those with it.
+
+    >>> sorted(["DP1 TP4", "TP10", "TP2", "DP0 TP8"], key=rank_key)
+    ['TP2', 'TP10', 'DP0 TP8', 'DP1 TP4']
+    """
+    numbers = dict(_numbered(rank))
+    return [numbers.pop(tag, -1) for tag in _ORDER] + list(numbers.values()), rank
+
+
+def _numbered(rank: str) -> list[tuple[str, int]]:
+    """Return the parts of a rank tag and their numbers, as printed."""
+    words = ((word.rstrip("0123456789"), word) for word in rank.split(" "))
+    return [(tag, int(word[len(tag) :] or 0)) for tag, word in words]
 
 
 def rank_list(ranks: Iterable[str | None]) -> tuple[str, ...]:
@@ -37,8 +51,8 @@ def rank_spread(ranks: Iterable[str | None]) -> str:
 
 
 def _follows(before: str, after: str) -> bool:
-    one, two = before.split(" "), after.split(" ")
-    if [word.rstrip("0123456789") for word in one] != [word.rstrip("0123456789") for word in two]:
+    one, two = _numbered(before), _numbered(after)
+    if [tag for tag, _ in one] != [tag for tag, _ in two]:
         return False
-    steps = {b - a for a, b in zip(rank_key(before)[0], rank_key(after)[0], strict=True)}
+    steps = {b - a for (_, a), (_, b) in zip(one, two, strict=True)}
     return 1 in steps and steps <= {0, 1}

@@ -198,7 +198,7 @@ class LaunchReport:
     @property
     def summary(self) -> str:
         """Return one sentence that a person can act on."""
-        return f"{self.headline}; {self.action}" if self.action else self.headline
+        return f"{self.headline.removesuffix('.')}; {self.action}" if self.action else self.headline
 
     def as_dict(self) -> dict[str, Any]:
         """Return the contract's form."""

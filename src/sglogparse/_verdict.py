@@ -563,7 +563,7 @@ def _verdict(
         sure = "" if confidence is None or confidence.word == "certain" else f" ({confidence.word})"
         return f"{outcome.value}{where}; cause{sure}: {CAUSE_TITLES[cause]}", action
     if chief is not None:
-        return f"{outcome.value}, but {_uncapitalised(chief.message)}", ""
+        return f"{outcome.value}, but {_uncapitalised(chief.message)}", fix or ""
     odd = next((one for one in findings if one.code in _DOUBTS and one.severity is Severity.WARNING), None)
     doubt = _uncapitalised(odd.message) if odd else ""
     if outcome is Outcome.READY:

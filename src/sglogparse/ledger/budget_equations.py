@@ -79,17 +79,20 @@ def refused_fraction(model: Model, launch: Launch, group: Group) -> None:
     frame = launch.frames["traceback"]
     if frame.is_empty():
         return
-    own = frame["rank"].is_in([name for name in names if name]) | (frame["rank"].is_null() & (None in names))
-    told = frame.filter(frame["exception"].is_not_null() & own.fill_null(None in names))
-    refusals = [
-        (row["exception_line"] or row["line"], found)
-        for row in told.select("line", "exception_line", "exceptions").iter_rows(named=True)
+    mine = frame["rank"].is_in([name for name in names if name])
+    # of which rank an exception without one is, is not known, but the fraction is the same for all of them
+    told = frame.filter(frame["exception"].is_not_null() & (mine | frame["rank"].is_null()))
+    every = [
+        (row["rank"], row["exception_line"] or row["line"], found)
+        for row in told.select("rank", "line", "exception_line", "exceptions").iter_rows(named=True)
         for text in (row["exceptions"] or ())[-1:]
         if (found := _REFUSAL.search(text))
     ]
-    for line, found in refusals:
+    refusals = [(line, found) for rank, line, found in every if rank in names]
+    for _, line, found in every:
         fraction = found["fraction"] or found["current"]
         model.given(FRACTION, fraction.rstrip("."), line, f"mem_fraction_static={fraction.rstrip('.')}")
+    for line, found in refusals:
         if found["minimum"]:
             text = f"minimum viable={found['minimum']}"
             model.facts.append(Fact(share, Interval.printed(found["minimum"]), line, text))

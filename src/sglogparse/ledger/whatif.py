@@ -9,12 +9,13 @@ own arithmetic is an assumption that is said.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 
-from sglogparse._budget import printed_budgets
+from sglogparse._budget import NARROW, printed_budgets
+from sglogparse._cheap import dataclass
 from sglogparse._derived import once
-from sglogparse._interval import GIB, Interval
+from sglogparse._interval import GIB, Interval, round_up
 from sglogparse._launches import Launch
 from sglogparse.ledger.account import Account, read_accounts, unsized
 from sglogparse.ledger.budget_equations import image_factor
@@ -96,6 +97,8 @@ class Budget:
     allocated: bool
     kv: Interval | None
     context: int | None
+    #: the most tokens of a prefill batch, by the arguments
+    batch: int | None
     #: free after the start on the rank that has least, GiB
     free: Interval | None
 
@@ -110,9 +113,13 @@ class Budget:
     @property
     def smallest_for_a_request(self) -> Interval | None:
         """Return the mem_fraction_static above which one request of full context fits."""
-        if self.smallest is None or self.total is None or self.cell_size is None or not self.context:
+        return self.smallest_for(self.context) if self.context else None
+
+    def smallest_for(self, tokens: int) -> Interval | None:
+        """Return the mem_fraction_static above which so many tokens fit."""
+        if self.smallest is None or self.total is None or self.cell_size is None:
             return None
-        return self.smallest + self.cell_size * Interval.exactly(Fraction(self.context, GIB)) / self.total
+        return self.smallest + self.cell_size * Interval.exactly(Fraction(tokens, GIB)) / self.total
 
     @property
     def smallest(self) -> Interval | None:
@@ -134,7 +141,7 @@ class Prediction:
     after: Budget
     assumptions: tuple[str, ...]
     #: what cannot be predicted, with the reason
-    missing: tuple[str, ...] = field(default=())
+    missing: tuple[str, ...] = ()
 
 
 @once
@@ -184,6 +191,7 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
     ]
     least = min((amount.interval for amount in free), key=lambda one: one.low, default=None)
     context = next((one.context for one in group.ranks if one.context), launch.argument("context_length"))
+    batch = launch.argument("max_prefill_tokens")
     allocated = tokens is not None
     if tokens is None and rest is not None and cell is not None:
         found = ledger.inferred(("max tokens", group.name, rank.pp))
@@ -201,9 +209,46 @@ def _budget(launch: Launch, group: Group, accounts: Mapping[str | None, Account]
         tokens=tokens,
         allocated=allocated,
         kv=size,
-        context=context if isinstance(context, int) else None,
+        context=context if type(context) is int and context > 0 else None,
+        batch=batch if type(batch) is int and batch > 0 else None,
         free=least,
     )
+
+
+@dataclass(frozen=True)
+class Usable:
+    """A mem_fraction_static with which a server can work, and for how many tokens it has room."""
+
+    #: rounded up to three decimals, so that the printed value is enough
+    text: str
+    #: what it has room for, and why that was taken
+    room: str
+
+
+@once
+def usable_fraction(launch: Launch) -> Usable | None:
+    """Return the smallest fraction with which a server can work; None where the log lacks the numbers.
+
+    That is one with room for a request of full context, else (the context is not in the log, or does not
+    fit) for a prefill batch as large as the arguments allow.
+    """
+    budgets = read_budgets(launch)
+    context = max((one.context for one in budgets if one.context), default=None)
+    whole = None if context is None else _least(budgets, context)
+    if whole is not None and whole <= NARROW:
+        return Usable(round_up(whole, 3), f"a request of {context} tokens, the full context")
+    batch = max((one.batch for one in budgets if one.batch), default=None)
+    some = None if batch is None or (context and context < batch) else _least(budgets, batch)
+    if some is None or some > NARROW:
+        return None
+    more = f"; none for one of full context, {context}" if context is not None else ""
+    return Usable(round_up(some, 3), f"a prefill of {batch} tokens{more}")
+
+
+def _least(budgets: Iterable[Budget], tokens: int) -> Fraction | None:
+    """Return the fraction above which so many tokens fit on all ranks; None where that is not known."""
+    found = [one.smallest_for(tokens) for one in budgets]
+    return max((one.high for one in found if one is not None), default=None)
 
 
 def _fraction(launch: Launch) -> tuple[Interval | None, str | None]:
@@ -280,10 +325,10 @@ def _in_force(launch: Launch, asked: Fraction, notes: _Notes) -> Interval:
     return Interval.exactly(asked * factor)
 
 
-@dataclass
 class _Notes:
-    assumed: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.assumed: list[str] = []
+        self.missing: list[str] = []
 
 
 def _rest(

@@ -47,6 +47,8 @@ _BEHIND_WEIGHTS = frozenset(
     {"KV cache set-up", "memory pools", "graph capture", "capacity known", "warm-up", "ready", "serving"}
 )
 
+#: Those in which what is missing is not yet all that graphs take.
+_CAPTURING = frozenset({"KV cache set-up", "memory pools", "graph capture"})
 #: Those in which batches run.
 _RUNNING = frozenset({"capacity known", "warm-up", "ready", "serving"})
 
@@ -532,13 +534,24 @@ def lower_fraction(launch: Launch) -> str | None:
         said = f"{low} was refused already, so lowering --mem-fraction-static alone cannot help"
         return f"{said}: {what_else(launch)}"
     window = fraction_window(launch)
-    if window is None or window.largest is None or window.shortage is None:
+    if window is None or window.shortage is None or window.shortage.missing is None:
         return None
-    lacked = f"{gib(window.shortage.missing or Fraction(0))} were missing"
-    if window.empty or window.largest <= 0:
-        return f"lowering --mem-fraction-static alone cannot help ({lacked}): {what_else(launch)}"
-    given = f"{float(window.given or 0):g} was in force, and {lacked}"
-    fraction = f"--mem-fraction-static to {down(window.largest)} or less ({given})"
+    lacked = f"{gib(window.shortage.missing)} were missing"
+    if window.largest is not None:
+        if window.empty or window.largest <= 0:
+            return f"lowering --mem-fraction-static alone cannot help ({lacked}): {what_else(launch)}"
+        given = f"{float(window.given or 0):g} was in force, and {lacked}"
+        fraction = f"--mem-fraction-static to {down(window.largest)} or less ({given})"
+    else:
+        whole = window.total or window.shortage.capacity
+        if not whole:
+            return None
+        step = round_up(window.shortage.missing / whole, 3)
+        lacked = f"{gib(window.shortage.missing)} of {gib(whole)} were missing, line {window.shortage.line}"
+        more = "; graphs take more" if window.shortage.phase in _CAPTURING else ""
+        fraction = (
+            f"--mem-fraction-static by {step} at least ({lacked}{more}; the log lacks the value in force)"
+        )
     if _in_a_prefill(launch, window.shortage):
         text = f"{_smaller_chunks(launch)}, or lower {fraction}"
     elif no_graphs(launch):
@@ -548,6 +561,20 @@ def lower_fraction(launch: Launch) -> str | None:
     if window.smallest is not None:
         text += f"; the weights need more than {round_up(window.smallest, 3)}"
     return text
+
+
+def unknown_step(launch: Launch, line: int) -> str | None:
+    """Return which number is missing to tell how far to lower the fraction for a shortage; None for none."""
+    found = next((one for one in shortages(launch) if one.line == line), None)
+    if found is None:
+        lacking = "what was asked for and what was free (the error's text does not tell)"
+    elif found.free is None:
+        lacking = "what was free (the error's text ends before it)"
+    elif found.missing is not None and not found.capacity:
+        lacking = "the size of the device (the error's text does not tell)"
+    else:
+        return None
+    return f"by how much is not known: the log lacks {lacking}"
 
 
 def held(shortage: Shortage) -> str:

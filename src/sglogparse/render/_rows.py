@@ -131,6 +131,19 @@ def rows_of(diagnosis: Diagnosis) -> list[Row]:
     )  # stable: the launch that speaks stays first
 
 
+def fixes_once(diagnosis: Diagnosis, rows: Iterable[Row]) -> list[str | None]:
+    """Return the fix of each row, None where the verdict or a row above has told the same."""
+    # what is known of earlier launches can follow it
+    said = diagnosis.chief.action if diagnosis.chief else ""
+    told: set[str | None] = {diagnosis.fix} if diagnosis.fix and said.startswith(diagnosis.fix) else set()
+    out = []
+    for row in rows:
+        fix = row.finding.fix
+        out.append(None if fix in told else fix)
+        told.add(fix)
+    return out
+
+
 def span_of(launch: LaunchReport) -> tuple[str, int, int]:
     """Return which launch it is: its file, first and last line."""
     return launch.file, launch.first_line, launch.last_line

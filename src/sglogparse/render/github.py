@@ -17,7 +17,7 @@ from collections import Counter
 
 from sglogparse._report import Diagnosis, Severity
 from sglogparse._safe import plain, tame
-from sglogparse.render._rows import Row, cut, remarks_of, rows_of, verdict_of
+from sglogparse.render._rows import Row, cut, fixes_once, remarks_of, rows_of, verdict_of
 
 #: Annotations of a type that a step shows.
 _MOST = 10
@@ -42,13 +42,13 @@ def render_github(
     if rows or remarks_of(diagnosis):
         count = f"{len(rows)} finding{'' if len(rows) == 1 else 's'}"
         out.append(f"::group::sglogparse: {count}")
-        for row in rows:
+        for row, fix in zip(rows, fixes_once(diagnosis, rows), strict=True):
             used[row.finding.severity] += 1
             if used[row.finding.severity] > _MOST:
                 left.append(row)
                 continue
             told = [_from_input(row.file, row.number) + row.message]
-            told += [cut(row.finding.fix)] if row.finding.fix else []
+            told += [cut(fix)] if fix else []
             named = _place(row.file, row.number) | {"title": f"{row.finding.code} {row.finding.name}"}
             out.append(_command(_TYPES[row.finding.severity], named, told))
         out += [_text(row) for row in left]

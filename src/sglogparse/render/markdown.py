@@ -15,7 +15,7 @@ import re
 
 from sglogparse._report import Diagnosis
 from sglogparse._safe import plain, tame
-from sglogparse.render._rows import Row, remarks_of, rows_of, shortened, verdict_of
+from sglogparse.render._rows import Row, fixes_once, remarks_of, rows_of, shortened, verdict_of
 
 #: GitHub takes comments of 65,536 characters.
 MOST = 60_000
@@ -63,16 +63,16 @@ def render_markdown(
     room = MOST - _TAIL - sum(len(part) + 2 for part in parts) - len(read)
     rows = rows_of(diagnosis)
     if rows:
-        parts.append(_table(rows, room))
+        parts.append(_table(rows, fixes_once(diagnosis, rows), room))
     return "\n".join(map(tame, "\n\n".join([*parts, read]).split("\n")))
 
 
-def _table(rows: list[Row], room: int) -> str:
-    """Return as many findings as there is room for, and say how many are left out."""
+def _table(rows: list[Row], fixes: list[str | None], room: int) -> str:
+    """Return as many findings as there is room for, each fix once, and say how many are left out."""
     lines = ["| severity | finding | where | message |", "|---|---|---|---|"]
     room -= sum(map(len, lines))
-    for number, row in enumerate(rows):
-        fix = f"<br>**Fix:** {markdown_text(row.finding.fix)}" if row.finding.fix else ""
+    for number, (row, told) in enumerate(zip(rows, fixes, strict=True)):
+        fix = f"<br>**Fix:** {markdown_text(told)}" if told else ""
         named = markdown_text(f"{row.finding.code} {row.finding.name}")
         line = (
             f"| {row.finding.severity.value} | {named} "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sglogparse._budget import NARROW
 from sglogparse._interval import GIB, Interval, round_up
 from sglogparse._ranks import rank_spread
 from sglogparse._safe import plain
@@ -18,7 +19,7 @@ from sglogparse.ledger.rank_equations import FALLS
 from sglogparse.ledger.statement import SCHEMA, Statement
 from sglogparse.ledger.whatif import Budget, Prediction
 from sglogparse.render._json import dumps
-from sglogparse.render._wrap import wrap
+from sglogparse.render._wrap import glued, wrap
 
 #: Rows of ranks that are shown; the rest is counted.
 _MOST_ROWS = 16
@@ -45,7 +46,8 @@ _NOTED = ("KV cache", "given back")
 def render_memory(found: Sequence[Statement], width: int, *, every: bool = False) -> str:
     """Return the memory of each launch as text of at most `width` cells; with `every`, all ranks."""
     if not found:
-        return "no rank of the log prints its free memory and what it took: there is nothing to account for"
+        said = "no rank of the log prints its free memory and what it took: there is nothing to account for"
+        return "\n".join(wrap(said, width))
     return "\n\n".join("\n".join(_statement(one, width, every)) for one in found)
 
 
@@ -106,20 +108,12 @@ def _table(accounts: Sequence[Account], width: int, every: bool) -> list[str]:
         rows.setdefault(numbers, []).append(one)
     shown = list(rows.items()) if every else list(rows.items())[:_MOST_ROWS]
     names = [rank_spread(one.rank for one in members) or "the server" for _, members in shown]
-    head = ["rank", "total ", *(f"{term} " for term in terms)]
-    table = [head, *([name, *cells] for name, (cells, _) in zip(names, shown, strict=True))]
-    first = min(max(len(row[0]) for row in table), max(8, width // 4))
-    sizes = [max(len(row[index]) for row in table) for index in range(1, len(head))]
-    out = []
-    for row in table:
-        name = row[0] if len(row[0]) <= first else row[0][: first - 3] + "..."
-        cells = " ".join(cell.rjust(size) for cell, size in zip(row[1:], sizes, strict=True))
-        out.append(f"{name.ljust(first)} {cells}".rstrip())
+    out = _rows([(name, *cells) for name, (cells, _) in zip(names, shown, strict=True)], terms, width)
     left = len(rows) - len(shown)
     if left:
-        out.append(f"(and {left} more rows; --all shows them)")
-    if any("*" in cell for row in table[1:] for cell in row[1:]):
-        out.append("* inferred from other numbers, not printed")
+        out += wrap(f"(and {left} more rows; --all shows them)", width)
+    if any("*" in cell for cells, _ in shown for cell in cells):
+        out += wrap("* inferred from other numbers, not printed", width)
     sample = accounts[0]
     out += _bar(sample, terms, width)
     for why in dict.fromkeys(
@@ -127,6 +121,62 @@ def _table(accounts: Sequence[Account], width: int, every: bool) -> list[str]:
     ):
         out += wrap(why, width)
     return [*out, *_closing(accounts, width)]
+
+
+def _rows(rows: list[tuple[str, ...]], terms: list[str], width: int) -> list[str]:
+    """Return the rows below their heads: heads in two lines, then the columns in blocks, where it is narrow.
+
+    A name that is too long for its column stands above its numbers, in up to three lines.
+    """
+    heads: list[tuple[str, ...]] = [(f"{term} ",) for term in ("total", *terms)]
+    first = min(max(map(len, ("rank", *(row[0] for row in rows)))), max(8, width // 4))
+    if first + sum(1 + size for size in _sizes(heads, rows)) > width + 1:  # the last column ends in a blank
+        heads = [tuple(f"{word} " for word in head[0].split()) for head in heads]
+    sizes = _sizes(heads, rows)
+    out: list[str] = []
+    for begin, end in _blocks(sizes, width + 1 - first):
+        tall = max(len(head) for head in heads[begin:end])
+        words = [("",) * (tall - len(head)) + head for head in heads[begin:end]]
+        for line in range(tall):
+            name = "rank" if line == tall - 1 else ""
+            out.append(_line(name, first, [one[line] for one in words], sizes[begin:end]))
+        for name, *cells in rows:
+            if len(name) > first:
+                out += wrap(", ".join(map(glued, name.split(", "))), width, most=3)
+            out.append(_line(name if len(name) <= first else "", first, cells[begin:end], sizes[begin:end]))
+    return out
+
+
+def _sizes(heads: list[tuple[str, ...]], rows: list[tuple[str, ...]]) -> list[int]:
+    """Return the width of each column."""
+    columns = zip(heads, *(row[1:] for row in rows), strict=True)
+    return [max(map(len, (*head, *cells))) for head, *cells in columns]
+
+
+def _blocks(sizes: list[int], room: int) -> list[tuple[int, int]]:
+    """Return which columns stand side by side: as many as fit, in blocks of about as many each."""
+    out: list[tuple[int, int]] = []
+    most = len(sizes)
+    while True:
+        out, begin = [], 0
+        while begin < len(sizes):
+            end = begin + 1
+            while (
+                end < min(len(sizes), begin + most)
+                and sum(1 + size for size in sizes[begin : end + 1]) <= room
+            ):
+                end += 1
+            out.append((begin, end))
+            begin = end
+        even = -(-len(sizes) // len(out))
+        if even >= most:
+            return out
+        most = even
+
+
+def _line(name: str, first: int, cells: Sequence[str], sizes: Sequence[int]) -> str:
+    numbers = " ".join(cell.rjust(size) for cell, size in zip(cells, sizes, strict=True))
+    return f"{name.ljust(first)} {numbers}".rstrip()
 
 
 def _bar(account: Account, terms: list[str], width: int) -> list[str]:
@@ -221,8 +271,12 @@ def _budget(one: Statement, budget: Budget, width: int) -> list[str]:
         smallest = round_up(budget.smallest.high, 3)
         text = f"smallest mem_fraction_static that leaves room for any token: {smallest}"
         request = budget.smallest_for_a_request
+        fits = request is not None and request.high <= NARROW
+        batch = budget.smallest_for(budget.batch) if budget.batch and not fits else None
         if request is not None and request.high < 1:
             text += f", for a request of full context ({budget.context} tokens): {round_up(request.high, 3)}"
+        if batch is not None and batch.high < 1:
+            text += f", for a prefill batch of {budget.batch} tokens: {round_up(batch.high, 3)}"
         said.append(text)
     said.append(_tokens(budget))
     if one.without.get(budget.group):

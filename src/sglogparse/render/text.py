@@ -168,7 +168,10 @@ def _repeated(lines: list[Evidence]) -> str:
 
 
 def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: set[Evidence]) -> None:
-    """Show what the rules say, each with a line that proves it unless such a line was shown before."""
+    """Show what the rules say, each with a line that proves it and with what to change.
+
+    Not again what was shown before.
+    """
     above = f"{shown.headline} {shown.action}".casefold()
     said = []
     for finding in shown.findings[:_FINDINGS]:
@@ -176,19 +179,35 @@ def _findings(page: _Page, shown: LaunchReport, names: dict[str, str], proven: s
         place = "" if proof is None else f"line {proof.line}" if len(names) == 1 else _place(proof, names)
         # a fault is quoted by what is said of it; of any other line the text is shown below
         quoted = proof is not None and proof == finding.root
-        label = f"{finding.code} {finding.severity.value}{f' ({place})' if quoted else ''}: "
+        named = proof is not None and _names_place(finding.message, proof)
+        label = f"{finding.code} {finding.severity.value}{f' ({place})' if quoted and not named else ''}: "
         told = finding.message.casefold() in above
-        if told and proof is None:  # nothing is left to say of it but its code
+        fix = _untold_fix(finding, shown, above)
+        if told and proof is None and not fix:  # nothing is left to say of it but its code
             said.append(f"{finding.code} {finding.severity.value}")
             continue
         message = "as said above" if told else finding.message
         page.put(label + message, _SEVERITY[finding.severity], rest="  ", most=_ROWS, label=len(label))
         if proof is not None and not quoted:
             page.put(f"{place}: {proof.message.strip()}", "dim", first="  ", rest="  ", most=1)
+        if fix:
+            page.put(f"fix: {fix}", first="  ", rest="    ", most=_ROWS)
+            above += f" {fix}".casefold()
         proven |= {proof} if proof else set()
     if said:
         page.put(f"said above: {', '.join(said)}", "dim", rest="  ")
     page.more(len(shown.findings) - _FINDINGS, "finding")
+
+
+def _untold_fix(finding: Finding, shown: LaunchReport, above: str) -> str:
+    """Return what to change, unless that is told; beside a fault that ended it only its own fix counts."""
+    ended = shown.outcome in (Outcome.CRASHED, Outcome.HUNG)
+    return "" if ended or not finding.fix or finding.fix.casefold() in above else finding.fix
+
+
+def _names_place(message: str, line: Evidence) -> bool:
+    """Tell whether a message says itself where its line stands."""
+    return f"({PurePath(line.file).name}:{line.line}): " in message or f"(line {line.line}): " in message
 
 
 def _unproven(finding: Finding, proven: set[Evidence]) -> Evidence | None:

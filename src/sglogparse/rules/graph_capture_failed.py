@@ -13,7 +13,7 @@ from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
 from sglogparse.causes import decide
 from sglogparse.causes._evidence import advice, clues_of
-from sglogparse.ledger.window import lower_fraction
+from sglogparse.ledger.window import lower_fraction, unknown_step
 
 _CAPTURE = lazy(r"Capture (?:[A-Za-z-]+ )*(?:graph|extend) failed: ?(.*)")
 _BESIDE = "the memory flags that the message advises will not help"
@@ -73,4 +73,7 @@ def _fix(launch: Launch, cause: str, fault: Fault) -> str:
     told = advice(launch, cause, fault)
     if told is None or cause == "code.assertion":  # what captures graphs is not where the bug is
         told = "look at the inner exception"
-    return told if cause.startswith("memory.") else f"{told}; {_BESIDE}"
+    if not cause.startswith("memory."):
+        return f"{told}; {_BESIDE}"
+    lacking = unknown_step(launch, fault.root_line) if cause == "memory.graph_capture" else None
+    return f"{told}; {lacking}" if lacking else told

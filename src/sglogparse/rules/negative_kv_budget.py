@@ -17,7 +17,8 @@ from sglogparse._budget import (
 from sglogparse._launches import Launch
 from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse.ledger.window import fixed
+from sglogparse.ledger.whatif import usable_fraction
+from sglogparse.ledger.window import fixed, hopeless, tries, what_else
 
 
 def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
@@ -41,8 +42,9 @@ def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
         serves afterwards all the same is a contradiction (M002), not a crash.
 
     What to do:
-        Raise --mem-fraction-static above 1 - avail / total. If that leaves too little beside the pools, give
-        the model more ranks, a smaller or quantised form, or a device with more memory.
+        Raise --mem-fraction-static above 1 - avail / total. Where the log has the bytes a token, the finding
+        names a value with room for a request of full context or for a prefill. If that leaves too little
+        beside the pools, give the model more ranks, a smaller or quantised form, or a larger device.
     """
     found = negative_budgets(launch)
     drafts = [one for one in found if one.draft]
@@ -72,7 +74,7 @@ def negative_kv_budget(launch: Launch) -> Iterator[Finding]:
         f"{message}.",
         launch.evidences(lines),
         cause="memory.kv_budget",
-        fix=raise_fraction(smallest, shown, launch.argument("mem_fraction_static")),
+        fix=raise_fraction(launch, smallest, shown, launch.argument("mem_fraction_static")),
         ranks=rank_list(one.rank for one in own),
         root=launch.evidence(own[0].line),
         weight=3 if shown is not None else 2,
@@ -83,11 +85,14 @@ def _sign(tokens: int | str) -> str:
     return "negative" if int(tokens) < 0 else "zero"
 
 
-def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: object) -> str:
+def raise_fraction(launch: Launch, smallest: Smallest | None, shown: Printed | None, given: object) -> str:
     """Return the fix for a budget that is too small, with its number where the log has the numbers.
 
     `given` is the fraction in force, as far as the log tells it.
     """
+    between = tries(launch)
+    if between is not None and hopeless(between):
+        return f"no --mem-fraction-static helps: {what_else(launch)}"
     if shown is not None:
         given = float(shown.text["fraction"])
         given_text = f"{shown.text['fraction']} given: {shown.arithmetic()}"
@@ -122,6 +127,12 @@ def raise_fraction(smallest: Smallest | None, shown: Printed | None, given: obje
             "a quantised model, or a larger device"
         )
     fix = f"needs --mem-fraction-static above {smallest.text} ({given_text})"
+    usable = None if smallest.narrow else usable_fraction(launch)
+    if usable is not None:
+        fix = (
+            f"set --mem-fraction-static {usable.text} (room for {usable.room}); any token needs above "
+            f"{smallest.text} ({given_text})"
+        )
     if smallest.narrow:
         left = "very little"
         if smallest.total is not None:

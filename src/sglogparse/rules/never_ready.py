@@ -8,6 +8,7 @@ from sglogparse._faults import last_progress, stopped_at, trouble
 from sglogparse._launches import STANDS, Launch
 from sglogparse._report import Finding, Severity
 from sglogparse.rules.negative_kv_budget import negative_kv_budget
+from sglogparse.rules.not_enough_memory import not_enough_memory
 from sglogparse.rules.process_died import process_died
 from sglogparse.rules.watchdog_fired import watchdog_fired
 
@@ -35,7 +36,8 @@ def never_ready(launch: Launch) -> Iterator[Finding]:
     """
     if launch.serves is not None or not launch.reached or stopped_at(launch) is not None:
         return
-    faults = (one for rule in (negative_kv_budget, process_died, watchdog_fired) for one in rule(launch))
+    rules = (negative_kv_budget, not_enough_memory, process_died, watchdog_fired)
+    faults = (one for rule in rules for one in rule(launch))
     if any(one.severity is Severity.ERROR for one in faults) or trouble(launch, grave=True):
         return
     phase = list(launch.reached)[-1]

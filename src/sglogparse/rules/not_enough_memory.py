@@ -11,7 +11,7 @@ from sglogparse._interval import Interval
 from sglogparse._launches import Launch
 from sglogparse._ranks import on_ranks, rank_list
 from sglogparse._report import Finding, Severity
-from sglogparse.ledger.window import Try, hopeless, refusal, refusals, tries, what_else
+from sglogparse.ledger.window import Try, hopeless, refusal, refusals, tries
 from sglogparse.rules.negative_kv_budget import raise_fraction
 
 
@@ -34,7 +34,8 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
         An out-of-memory error of the device, for which the same flag must be lowered, not raised.
 
     What to do:
-        Start with a fraction above 1 - avail / total. Where that is not possible the finding says what else
+        Start with the fraction that the finding names: one that leaves room to work, where the log has the
+        bytes a token, else one above 1 - avail / total. Where that is not possible the finding says what else
         gives.
     """
     said = refusal(launch)
@@ -53,9 +54,7 @@ def not_enough_memory(launch: Launch) -> Iterator[Finding]:
         + f"{on_ranks(ranks)}.{_advice(smallest, given, lost)}",
         launch.evidences([said.line, *(smallest.lines if smallest else ())]),
         cause="memory.kv_budget",
-        fix=f"no --mem-fraction-static helps: {what_else(launch)}"
-        if lost
-        else raise_fraction(smallest, shown, given),
+        fix=raise_fraction(launch, smallest, shown, given),
         ranks=rank_list(ranks),
         root=launch.evidence(said.line),
         weight=2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import PurePath
 
 import polars as pl
 
@@ -12,7 +13,7 @@ from sglogparse._condense import FAILURE_MARK, GRAVE_MARK
 from sglogparse._derived import Whole, telling
 from sglogparse._faults import faults, last_progress, last_served, trouble
 from sglogparse._launches import Launch, first_line
-from sglogparse._report import Finding, Severity
+from sglogparse._report import Evidence, Finding, Severity
 from sglogparse.causes import Clues, Decision, decide
 from sglogparse.causes._evidence import advice
 from sglogparse.rules.router_without_workers import router_without_workers
@@ -27,6 +28,10 @@ _NOT_BY_A_LINE = (
 )
 #: A line that says so itself is no fault.
 _GOES_ON = lazy(r"(?i)\bignor|\bcontinuing|\bretrying|\bskipp")
+#: The level of a line, behind its stamp, by which its program says that it only informs.
+_INFORMS = r"^(?:[0-9][0-9T:.,Z+/-]*[ |]+)*(?:- |\[|\| ?)?(?:INFO|DEBUG|TRACE)\b"
+#: How much of a line is quoted, characters.
+_QUOTE = 200
 
 
 def unexplained_failures(launch: Launch) -> Iterator[Finding]:
@@ -42,16 +47,16 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         may be the fault itself in words that no rule knows yet.
 
     Evidence:
-        The first and the last of these lines, and how many there are.
+        The first and the last of these lines, and how many there are; the first is quoted.
 
     Does not match:
         Words before the ready line, and those of other programs (test runners, package managers, kubectl).
         Launches in which a process died: there the words of failure follow from it. Warnings, and notices of
-        a feature that is disabled or falls back.
+        a feature that is disabled or falls back. Lines whose program calls them information (INFO, DEBUG).
 
     What to do:
-        Read them. Where a line names a cause in words that mean nothing else, and the server had not
-        served, the finding says which.
+        Read the line that is quoted, then the others. Where a line names a cause in words that mean nothing
+        else, and the server had not served, the finding says which.
     """
     if faults(launch):
         return
@@ -59,7 +64,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     ready = first_line(launch.frames["ready"]) or 0
     # what was said before the server came up did not keep it from that
     told = sorted({*trouble(launch, grave=False), *_proxied(launch)})
-    lines = _left(launch, grave or [line for line in told if line > ready])
+    lines = _left(launch, grave or _without_information(launch, [line for line in told if line > ready]))
     if not lines:
         return
     several = len(lines) > 1
@@ -79,16 +84,33 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
             fatal=False,
         )
         return
+    first = launch.evidence(lines[0])
     more = launch.dropped(pl.col("detail").str.starts_with(GRAVE_MARK if grave else FAILURE_MARK))
     yield Finding(
         Severity.WARNING if grave else Severity.INFO,
         f"{'more than ' if more else ''}{len(lines)} line{'s' if several else ''} "
         f"speak{'' if several else 's'} of {what}, "
-        f"and no rule explains {'them' if several else 'it'}; the first is line {lines[0]}.",
+        f"and no rule explains {'them' if several else 'it'}{'; the first' if several else ''} "
+        f"{_quoted(first)}",
         launch.evidences([lines[0], lines[-1]]),
-        root=launch.evidence(lines[0]),
+        root=first,
         fatal=False,
     )
+
+
+def _quoted(line: Evidence) -> str:
+    """Return where a line stands and what it says, cut where it is long."""
+    where = f"line {line.line}" if line.file == "-" else f"{PurePath(line.file).name}:{line.line}"
+    text = " ".join(line.message.split())
+    left = len(text) - _QUOTE
+    return f"({where}): {text[:_QUOTE]}" + (f"... (+{left} characters)" if left > 0 else "")
+
+
+def _without_information(launch: Launch, lines: list[int]) -> list[int]:
+    """Return the lines that their programs do not call information."""
+    messages = launch.records["message"].gather([launch.row(line) for line in lines])
+    informs = messages.str.contains(_INFORMS).fill_null(False)
+    return [line for line, own in zip(lines, informs, strict=True) if not own]
 
 
 def _proxied(launch: Launch) -> list[int]:
