@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from pathlib import Path
 
 from sglogparse._cheap import lazy
@@ -88,11 +87,11 @@ def why_ours(name: str) -> str | None:
 
 def _is_output(status: os.stat_result) -> bool:
     """Tell whether standard output or standard error goes to a file: `> logs/report.txt`."""
-    for stream in (sys.stdout, sys.stderr):
+    for number in (1, 2):
         try:
-            told = os.fstat(stream.fileno())
-        except (AttributeError, OSError, ValueError):
-            continue  # closed, or no file
+            told = os.fstat(number)
+        except OSError:
+            continue  # it is closed
         if (told.st_dev, told.st_ino) == (status.st_dev, status.st_ino):
             return True
     return False
