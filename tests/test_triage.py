@@ -28,11 +28,11 @@ from sglogparse import SourceError
 from sglogparse import _triage as module
 from sglogparse._cli import main
 from sglogparse._cli_bar import Bar
+from sglogparse._incidents import incidents
 from sglogparse._report import Outcome
 from sglogparse._safe import masked
 from sglogparse._source import open_found
 from sglogparse._triage import Cluster, Row, Triage, _cluster_of, _read, _Told, batches, triage
-from sglogparse._verdict import incidents
 from sglogparse.render.markdown import MOST
 from sglogparse.render.triage import render_json, render_text
 from sglogparse.render.triage_page import render_html, render_markdown

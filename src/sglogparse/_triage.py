@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sglogparse._errors import SourceError
 from sglogparse._fingerprint import proof_of, verdict_fingerprint, words_of
+from sglogparse._incidents import Part, incidents, read_parts
 from sglogparse._ours import REASON, WRITTEN
 from sglogparse._report import Diagnosis, Evidence, Incident, LaunchReport, Outcome, Severity
 from sglogparse._source import open_found, stream
 from sglogparse._stream import Reader, feeding
 from sglogparse._stream import told as telling
-from sglogparse._verdict import Part, incidents, read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
