@@ -276,6 +276,30 @@ def test_of_a_phase_that_ranks_leave_together_the_last_to_come_is_marked(tmp_pat
     assert "*" not in text
 
 
+@pytest.mark.parametrize(
+    ("ends", "marked"),
+    [
+        (("08:00:29", "08:00:30"), []),  # 20 s and 21 s can be the same time
+        (("08:00:29", "08:00:31"), ["TP1"]),
+        (("08:00:29.200", "08:00:29.350"), ["TP1"]),  # these stamps show more
+        (("08:00:29.200", "08:00:29.200"), []),
+    ],
+)
+def test_what_is_less_than_the_stamps_can_show_is_not_marked(tmp_path, ends, marked):
+    begin = "08:00:09" + ".000" * ("." in ends[0])
+    path = tmp_path / "a.log"
+    path.write_text(
+        "".join(f"[2026-04-09 {begin} TP{n}] Load weight begin. avail mem=70.00 GB\n" for n in (0, 1))
+        + "".join(
+            f"[2026-04-09 {end} TP{n}] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, "
+            "avail mem=50.00 GB, mem usage=20.00 GB.\n"
+            for n, end in enumerate(ends)
+        )
+    )
+    (timeline,) = read_timelines(read_log(path), 60)
+    assert timeline.phases.filter("slowest")["rank"].to_list() == marked
+
+
 def test_what_the_server_has_passed_is_not_said_to_go_on(tmp_path):
     text = text_of(
         tmp_path,
