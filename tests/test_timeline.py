@@ -119,15 +119,21 @@ def test_standard_input_is_read(run):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "said"),
     [
-        ("", "the log is empty: no timeline\n"),
-        ("hello\n", "-:1-1: no timeline: no line of a rank's start is in it\n"),
+        ("", 3, "the log is empty: no timeline\n"),
+        ("hello\n", 0, "-:1-1: no timeline: no line of a rank's start is in it\n"),
     ],
 )
-def test_a_log_without_a_start_gets_a_short_answer(run, text, said):
+def test_a_log_without_a_start_gets_a_short_answer(run, text, code, said):
     result = run("-", input=text)
-    assert (result.exit_code, result.stdout) == (0, said)
+    assert (result.exit_code, result.stdout) == (code, said)
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "csv"])
+def test_an_empty_log_is_undecided_as_for_diagnose(run, kind):
+    code = CliRunner().invoke(main, ["diagnose", "-"], input="").exit_code
+    assert (code, run("-", "--output-format", kind, input="").exit_code) == (3, 3)
 
 
 def test_secrets_in_names_and_gaps_are_masked(run):
