@@ -119,15 +119,21 @@ def test_standard_input_is_read(run):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "said"),
     [
-        ("", "the log is empty: no timeline\n"),
-        ("hello\n", "-:1-1: no timeline: no line of a rank's start is in it\n"),
+        ("", 3, "the log is empty: no timeline\n"),
+        ("hello\n", 0, "-:1-1: no timeline: no line of a rank's start is in it\n"),
     ],
 )
-def test_a_log_without_a_start_gets_a_short_answer(run, text, said):
+def test_a_log_without_a_start_gets_a_short_answer(run, text, code, said):
     result = run("-", input=text)
-    assert (result.exit_code, result.stdout) == (0, said)
+    assert (result.exit_code, result.stdout) == (code, said)
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "csv"])
+def test_an_empty_log_is_undecided_as_for_diagnose(run, kind):
+    code = CliRunner().invoke(main, ["diagnose", "-"], input="").exit_code
+    assert (code, run("-", "--output-format", kind, input="").exit_code) == (3, 3)
 
 
 def test_secrets_in_names_and_gaps_are_masked(run):
@@ -274,6 +280,30 @@ def test_of_a_phase_that_ranks_leave_together_the_last_to_come_is_marked(tmp_pat
         ["TP2", "10s!"],
     ]
     assert "*" not in text
+
+
+@pytest.mark.parametrize(
+    ("ends", "marked"),
+    [
+        (("08:00:29", "08:00:30"), []),  # 20 s and 21 s can be the same time
+        (("08:00:29", "08:00:31"), ["TP1"]),
+        (("08:00:29.200", "08:00:29.350"), ["TP1"]),  # these stamps show more
+        (("08:00:29.200", "08:00:29.200"), []),
+    ],
+)
+def test_what_is_less_than_the_stamps_can_show_is_not_marked(tmp_path, ends, marked):
+    begin = "08:00:09" + ".000" * ("." in ends[0])
+    path = tmp_path / "a.log"
+    path.write_text(
+        "".join(f"[2026-04-09 {begin} TP{n}] Load weight begin. avail mem=70.00 GB\n" for n in (0, 1))
+        + "".join(
+            f"[2026-04-09 {end} TP{n}] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, "
+            "avail mem=50.00 GB, mem usage=20.00 GB.\n"
+            for n, end in enumerate(ends)
+        )
+    )
+    (timeline,) = read_timelines(read_log(path), 60)
+    assert timeline.phases.filter("slowest")["rank"].to_list() == marked
 
 
 def test_what_the_server_has_passed_is_not_said_to_go_on(tmp_path):

@@ -169,6 +169,7 @@ def timeline(
     """Show the phases of each rank, the slowest rank of each, and the gaps.
 
     Nodes and ranks of one launch in several files are put on one axis, with the offset of their clocks.
+    Exits with 3 where the log is empty, as `diagnose` does.
     """
     from sglogparse._log import read_log
     from sglogparse._timeline import read_timelines
@@ -184,6 +185,8 @@ def timeline(
     else:
         width = min(_width(), 120)
         _print(render_text(found, gap, width, _colour(), everything=everything, show_secrets=show_secrets))
+    if not found:
+        raise click.exceptions.Exit(3)
 
 
 @main.command()

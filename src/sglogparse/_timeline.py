@@ -108,6 +108,7 @@ def _timeline(parts: list[Launch], group: Group, gap: float, *, everything: bool
             found.with_columns(
                 (pl.coalesce("begin_s", pl.col("end_s") - pl.col("duration")) + shift).alias("from_s"),
                 (pl.coalesce(goes, pl.col("begin_s") + pl.col("duration")) + shift).alias("until_s"),
+                pl.lit(_resolution(part)).alias("resolution"),
             )
         )
     return Timeline(
@@ -129,6 +130,12 @@ def _origin(launch: Launch, ahead: float) -> dt.datetime | None:
     return None if times.is_empty() else times[0] - dt.timedelta(seconds=ahead)
 
 
+def _resolution(launch: Launch) -> float:
+    """Return how far apart two stamps of a launch are that differ at all, s."""
+    fine = launch.lines["time"].drop_nulls().dt.millisecond() != 0
+    return 0.001 if fine.any() else 1.0
+
+
 def _bound(launch: Launch) -> int:
     """Return the line at which a start has ended: ready, else the first service, else the last line."""
     return first_line(launch.frames["ready"]) or launch.serves or launch.last_line
@@ -146,7 +153,8 @@ def _marked(rows: pl.DataFrame) -> pl.DataFrame:
 
     Ranks leave some phases together, having waited for one another: there it is not the longest time that
     tells, but who began last. A phase without an end counts for as long as it is known to have gone on, if it
-    has ended on another rank.
+    has ended on another rank. What is less than the stamps can show (two of them make a duration) is no
+    difference; durations that the server prints have decimals.
     """
     mine = ("phase", "file", "rank")
     took = pl.coalesce("duration", pl.col("until_s") - pl.col("from_s"))
@@ -157,9 +165,14 @@ def _marked(rows: pl.DataFrame) -> pl.DataFrame:
     whole = pl.col("complete").all().over("phase")
     ends, begins = (_spread(one).over("phase") for one in (ended, begun))
     together = (whole & (ends <= _TOGETHER) & (begins > ends)).fill_null(False)
+    blur = pl.when((pl.col("source") == "printed").fill_null(False)).then(0.0).otherwise("resolution")
+    shown = 2 * pl.when(counts).then(blur.sum().over(mine)).max().over("phase")
+    stamped = 2 * pl.col("resolution").max()
     known = pl.col("duration").is_not_null().any().over("phase")
-    slowest = ~together & known & (total == total.max().over("phase")) & (_spread(total).over("phase") > 0)
-    last = together & (begun == begun.max().over("phase"))
+    apart = _spread(total).over("phase")
+    told = (apart >= shown) | ~pl.col("complete")  # one that others have ended is slower, by whatever time
+    slowest = ~together & known & (total == total.max().over("phase")) & (apart > 0) & told
+    last = together & (begins >= stamped) & (begun == begun.max().over("phase"))
     return rows.with_columns(slowest.fill_null(False).alias("slowest"), last.fill_null(False).alias("last"))
 
 
