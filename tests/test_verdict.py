@@ -145,7 +145,7 @@ def test_the_contract_of_the_json():
     assert said["root"] == first["evidence"][0]
 
 
-@pytest.mark.parametrize("module", ["_interval", "_launches", "_vitals"])
+@pytest.mark.parametrize("module", ["_interval", "_ranks", "_vitals"])
 def test_the_examples_in_the_code(module):
     result = doctest.testmod(importlib.import_module(f"sglogparse.{module}"))
     assert result.attempted
