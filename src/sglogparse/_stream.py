@@ -296,7 +296,7 @@ def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
                     reader.put_by(reader.prepared(piece))
             elif not ready.is_empty():
                 waiting.append(pool.submit(read_lines, ready, reader.accepted))
-                go_on(width)
+                go_on(width + 1)
                 yield
         go_on(0)
         yield
