@@ -1,15 +1,17 @@
 """Measure what a file, a launch and a rule cost: many small logs, many launches, twice the rules.
 
-    files      5,000 files of 200 lines in one call, four kinds in turn, each file of its own seed
+    command    `sglogparse diagnose` on 5,000 files of 200 lines, four kinds in turn, each of its own seed
                  head      the start of a server, cut off before it is ready
                  served    the whole start and some serving
                  middle    serving, without the start
                  failed    the start, then a scheduler's traceback and the end of the server
+    files      the same files by read_log and diagnose, in one process
     launches   500 launches of 200 lines in one file
     rules      forty of these files, judged with each rule once and twice
+    kinds      two hundred of them, read with each kind of event once and twice
 
 Each measurement is a fresh process, several times; the table shows medians, of the clock and of the CPU
-(which tells more on a machine that others use). Imports are not in the numbers.
+(which tells more on a machine that others use). Imports are not in the numbers, but for the command's.
 
     python bench/many.py
     python bench/many.py --files 500 --runs 3
@@ -26,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,6 +129,17 @@ def child_files(folder: Path) -> Result:
     return result
 
 
+def child_command(folder: Path) -> Result:
+    """Run `sglogparse diagnose` on the folder, from the start of the process to its end."""
+    command = [sys.executable, "-m", "sglogparse", "diagnose", str(folder)]
+    begin = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - begin
+    if done.returncode != 1 or "first fault" not in done.stdout:
+        raise SystemExit(f"the command failed: {done.stderr[-2000:]}")
+    return {"whole": seconds}
+
+
 def child_launches(folder: Path) -> Result:
     """Read and judge one file of many launches."""
     import sglogparse
@@ -151,10 +165,43 @@ def child_rules(folder: Path) -> Result:
     return {name: min(values) for name, values in taken.items()}
 
 
+def child_kinds(folder: Path) -> Result:
+    """Read some files with the events of the grammar, and with twice as many kinds of event."""
+    import sglogparse
+    from sglogparse._compiler import EventPlan, Fixed, compiled_plan
+
+    def another(event: EventPlan) -> EventPlan:
+        """Return an event with other prefixes: as many candidates are looked up, and none of them fits."""
+        wordings = [
+            dataclasses.replace(one, prefixes=tuple(f"{text[:4]}~{text[4:]}" for text in one.prefixes))
+            for one in event.wordings
+        ]
+        wordings = [
+            dataclasses.replace(one, pattern=f"^~{one.pattern[1:]}") if isinstance(one, Fixed) else one
+            for one in wordings
+        ]
+        return dataclasses.replace(event, name=f"{event.name}_again", wordings=tuple(wordings))
+
+    paths = sorted(folder.glob("[0-9]*.log"))[:200]
+    plan, events = compiled_plan(), compiled_plan().events
+    double = dataclasses.replace(plan, events=(*events, *map(another, events)))
+    taken: dict[str, list[float]] = {"once": [], "twice": []}
+    for name, one in (("once", plan), ("twice", double)) * 5:
+        for module in ("_stream", "_log", "_condense", "_bare"):
+            if hasattr(part := import_module(f"sglogparse.{module}"), "compiled_plan"):
+                setattr(part, "compiled_plan", lambda one=one: one)  # noqa: B010 - for once
+        begin = time.process_time()
+        sglogparse.read_log(paths)
+        taken[name].append(time.process_time() - begin)
+    return {name: min(values) for name, values in taken.items()}
+
+
 CHILDREN: dict[str, Callable[[Path], Result]] = {
+    "command": child_command,
     "files": child_files,
     "launches": child_launches,
     "rules": child_rules,
+    "kinds": child_kinds,
 }
 
 
@@ -194,15 +241,18 @@ def main() -> None:
         write_files(folder, options.files)
         write_launches(folder / "launches.txt", options.launches)
         found = {one: measure(one, folder, options.runs) for one in CHILDREN}
+    whole = [1000 * value / options.files for value in found["command"]["whole"]]
+    show(f"diagnose, {options.files:,} files of {LINES} lines", whole, "ms for each of the files")
     for kind, count in (("files", options.files), ("launches", options.launches)):
         each = {name: [1000 * value / count for value in values] for name, values in found[kind].items()}
         whole = [read + judged for read, judged in zip(each["read"], each["judged"], strict=True)]
-        show(f"{count:,} {kind} of {LINES} lines", whole, f"ms for each of the {kind}")
+        show(f"{count:,} {kind} of {LINES} lines, one process", whole, f"ms for each of the {kind}")
         for name, values in each.items():
             show(f"    {name}", values, "ms")
-    once, twice = found["rules"]["once"], found["rules"]["twice"]
-    more = [100 * (b / a - 1) for a, b in zip(once, twice, strict=True)]
-    show("twice the rules, CPU", more, "% more for reading and judging")
+    for what, work in (("rules", "reading and judging"), ("kinds", "reading")):
+        once, twice = found[what]["once"], found[what]["twice"]
+        more = [100 * (b / a - 1) for a, b in zip(once, twice, strict=True)]
+        show(f"twice the {what}, CPU", more, f"% more for {work}")
 
 
 if __name__ == "__main__":

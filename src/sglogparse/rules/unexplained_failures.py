@@ -10,7 +10,7 @@ import polars as pl
 
 from sglogparse._cheap import lazy
 from sglogparse._condense import FAILURE_MARK, GRAVE_MARK
-from sglogparse._derived import Whole, telling
+from sglogparse._derived import Whole, once, telling
 from sglogparse._faults import faults, last_progress, last_served, trouble
 from sglogparse._launches import Launch, first_line
 from sglogparse._report import Evidence, Finding, Severity
@@ -61,10 +61,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
     if faults(launch):
         return
     grave = trouble(launch, grave=True)
-    ready = first_line(launch.frames["ready"]) or 0
-    # what was said before the server came up did not keep it from that
-    told = sorted({*trouble(launch, grave=False), *_proxied(launch)})
-    lines = _left(launch, grave or _without_information(launch, [line for line in told if line > ready]))
+    lines = _left(launch, grave or _failing(launch))
     if not lines:
         return
     several = len(lines) > 1
@@ -106,8 +103,15 @@ def _quoted(line: Evidence) -> str:
     return f"({where}): {text[:_QUOTE]}" + (f"... (+{left} characters)" if left > 0 else "")
 
 
-def _without_information(launch: Launch, lines: list[int]) -> list[int]:
-    """Return the lines that their programs do not call information."""
+@once
+def _failing(launch: Launch) -> list[int]:
+    """Return the lines with words of failure that their programs do not call information."""
+    ready = first_line(launch.frames["ready"]) or 0
+    # what was said before the server came up did not keep it from that
+    said = {*trouble(launch, grave=False), *_proxied(launch)}
+    lines = sorted(line for line in said if line > ready)
+    if not lines:
+        return []
     told = pl.Series("line", lines, dtype=pl.UInt32)
     messages = launch.records["message"].gather(launch.lines["line"].search_sorted(told))
     return told.filter(~messages.str.contains(_INFORMS).fill_null(False)).to_list()
