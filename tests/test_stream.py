@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglogparse import read_log
+from sglogparse import _stream, read_log
 from sglogparse._compiler import compiled_plan
 from sglogparse._condense import TIERS, Tier
 from sglogparse._source import read_sources
@@ -290,3 +290,31 @@ def test_the_traceback_of_an_end_is_kept_among_caught_ones(tmp_path):
     one, two = thin.diagnose(), whole.diagnose()
     assert (one.outcome, one.cause, one.root) == (two.outcome, two.cause, two.root)
     assert one.root.message == "ValueError: bad rid"
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+def test_pieces_are_handed_on_as_the_blocks_come(monkeypatch, few):
+    """However small the blocks are: what is not handed on stays in memory."""
+    monkeypatch.setattr(_stream, "_FEW", few)
+    lines = [decode(number) for number in range(200)]
+    taken = 0
+
+    def blocks():
+        nonlocal taken
+        for start in range(0, 200, 10):
+            taken = start
+            yield pl.DataFrame(
+                {"file": [0] * 10, "line": range(start + 1, start + 11), "text": lines[start : start + 10]},
+                schema={"file": pl.UInt16, "line": pl.UInt32, "text": pl.String},
+            )
+
+    reader = _stream._Pieces(piece=10, accepted={})
+    handed: list[tuple[int, int]] = []
+    for _ in _stream.feeding(reader, blocks()):
+        while reader.pieces:
+            handed.append((taken, reader.pieces.popleft().lines["line"][0]))
+    held = [before - first for before, first in handed]
+    # no more than what is at work, and one piece whose end is not sure yet
+    assert max(held) <= 10 * (pl.thread_pool_size() + 4)
+    assert [first for _, first in handed] == sorted(first for _, first in handed)
+    assert len(handed) >= 8

@@ -45,7 +45,7 @@ _QUIET = 16
 _FAR = 500
 #: Blocks and pieces that are worked at side by side: each takes memory.
 _WIDEST = 8
-#: Lines that are not read beside others.
+#: Lines of a first block that are not read beside others.
 _FEW = 20_000
 #: Pieces are this many times as long as they should be before they are cut where something may go on.
 _PATIENCE = 4
@@ -231,8 +231,8 @@ def read_whole(paths: Iterable[str | Path]) -> Log:
 class _Pieces(Reader):
     """Hands pieces on instead of keeping them."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, piece: int = PIECE, accepted: Accepted | None = None) -> None:
+        super().__init__(piece=piece, accepted=accepted)
         self.pieces: deque[Log] = deque()
 
     def prepared(self, piece: Read) -> Prepared:
@@ -289,15 +289,17 @@ def feeding(reader: Reader, blocks: Iterable[pl.DataFrame]) -> Iterator[None]:
                     pieces.append(pool.submit(reader.prepared, piece))
 
     try:
-        for block in blocks:
+        for number, block in enumerate(blocks):
             ready = reader.ready(block)
-            if ready.height < _FEW and not (waiting or pieces):  # to hand them over costs more
+            if ready.is_empty():
+                continue
+            if not number and ready.height < _FEW:  # a small log: to hand it over costs more
                 for piece in reader.take(read_lines(ready, reader.accepted)):
                     reader.put_by(reader.prepared(piece))
-            elif not ready.is_empty():
+            else:
                 waiting.append(pool.submit(read_lines, ready, reader.accepted))
                 go_on(width + 1)
-                yield
+            yield
         go_on(0)
         yield
     finally:
