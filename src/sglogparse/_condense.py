@@ -164,7 +164,7 @@ class Keeper:
             dropped=pl.col("total") - pl.col("there").fill_null(0)
         )
         counts = counts.sort("file", "line").select(COUNT_SCHEMA.keys())
-        rows, frames = piece.rows.drop(_KEPT), piece.frames
+        rows, frames = piece.rows.drop(_KEPT).rechunk(), piece.frames
         if self.seen > self._most:
             frames = {**frames, **_read_again(rows)}
         return Kept(rows, frames, counts if counts["dropped"].sum() else None)

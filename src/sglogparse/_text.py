@@ -273,4 +273,4 @@ def frame_of(raw: bytes) -> pl.DataFrame:
     if raw.startswith(_COMPRESSED):
         # text that polars would take for compressed data: hide it behind a line end
         return pl.read_lines(b"\n" + raw, name="text")[1:]
-    return pl.read_lines(raw, name="text")
+    return pl.read_lines(raw, name="text").rechunk()
