@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,26 @@ def test_few_launches_are_judged_here(started):
     log = read_log(FIXTURES[:6])
     assert diagnose(log, processes=8) == diagnose(log)
     assert not started
+
+
+def test_what_is_printed_in_the_other_processes_is_no_part_of_the_reports(
+    few, started, tmp_path, monkeypatch
+):
+    (tmp_path / "sitecustomize.py").write_text("print('hello')\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    log = read_log(FIXTURES)
+    assert diagnose(log, processes=2) == diagnose(log)
+    assert len(started) == 2
+
+
+def test_a_process_that_ends_amid_its_answer_is_done_without(few, monkeypatch):
+    log = read_log(FIXTURES)
+    code = "import sys; sys.stdin.buffer.read(100); sys.stdout.buffer.write(%r); sys.stdout.flush()"
+    cut = _judging._MARK + pickle.dumps([1, 2, 3])[:-4]
+
+    class Ending(subprocess.Popen):
+        def __init__(self, command, **settings):
+            super().__init__([command[0], "-c", code % cut], **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", Ending)
+    assert diagnose(log, processes=2) == diagnose(log)

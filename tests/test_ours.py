@@ -174,3 +174,26 @@ def test_what_the_shell_has_made_for_the_output_is_no_log(folder, command, name)
     text = (folder / name).read_text()
     assert WRITTEN in " ".join(text.split())
     assert len(triage(["ci-logs"]).rows) == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "### sglogparse: precheck\n",
+        "::error title=sglogparse%3A x::y\n",
+        "server.log: crashed, during weight loading; cause: unknown\n",
+    ],
+)
+def test_a_server_that_was_started_into_a_report_has_written_a_log(head):
+    record = "[2026-05-01 09:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    assert is_report(head, "a.log")
+    assert not is_report(head + record, "a.log")
+    assert not is_report(f"{head}Traceback (most recent call last):\n", "a.log")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["sglang-0: crashed, exit code 137, restarting\n", "sglang: stopped: container killed by OOM (137)\n"],
+)
+def test_what_others_say_of_an_end_is_no_report(line):
+    assert not is_report(line, "a.log")

@@ -318,3 +318,37 @@ def test_pieces_are_handed_on_as_the_blocks_come(monkeypatch, few):
     assert max(held) <= 10 * (pl.thread_pool_size() + 4)
     assert [first for _, first in handed] == sorted(first for _, first in handed)
     assert len(handed) >= 8
+
+
+def starts(count):
+    """Return a server that starts anew again and again."""
+    lines = []
+    for number in range(count):
+        begin = 100 * number
+        lines += [
+            at(begin, "server_args=ServerArgs(model_path='m', tp_size=1)").replace(" TP0]", "]"),
+            at(begin, "Load weight begin. avail mem=78.50 GB"),
+            *(decode(begin + 5 + second) for second in range(12)),
+        ]
+    return lines
+
+
+def test_where_a_log_is_cut_before_its_second_start_makes_no_difference(tmp_path):
+    lines = [
+        *(decode(number) for number in range(300)),
+        *starts(1),
+        *(decode(40_000 + n) for n in range(300)),
+    ]
+    path = log_of(tmp_path, lines)
+    read = [in_pieces(path, block=20, piece=piece, most=50, tiers=NARROW) for piece in (40, 1000)]
+    assert read[0].lines.equals(read[1].lines)
+    assert read[0].counts.equals(read[1].counts)
+
+
+def test_a_server_that_crashes_in_a_loop_is_thinned_out(tmp_path):
+    few, many = (
+        in_pieces(log_of(tmp_path, starts(count)), block=500, piece=500, most=50, tiers=NARROW).lines.height
+        for count in (200, 800)
+    )
+    assert few > 64
+    assert many < 1.5 * few

@@ -59,6 +59,10 @@ _LATE = {
 }
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> object:
     """Import a name of `_LATE`."""
     if name not in _LATE:

@@ -82,6 +82,9 @@ class _Group(click.Group):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(130)
+        except MemoryError:
+            _note("sglogparse: this machine, or the limit that is set, has not enough memory for this")
+            ctx.exit(2)
         except BrokenPipeError:  # standard error goes to a reader that has gone
             _hush(sys.stdout, sys.stderr)
             ctx.exit(2)

@@ -60,6 +60,8 @@ BEFORE, BEHIND = 64, 44
 _WORDINGS = 128
 _EVENTS = 32
 _LONG = 200
+#: Starts of one file that are told apart: a server that crashes in a loop makes thousands.
+_SEGMENTS = 64
 
 #: Texts may be held of so many times the rows that are kept.
 _GARBAGE = 2
@@ -205,11 +207,11 @@ class Keeper:
     def _placed(self, log: Log, groups: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a log with their places in their groups, and count them there."""
         rows = log.records.with_columns(log.lines["kind"])
-        segment = self._segments(rows)
-        if segment.max():  # the starts of a file have groups of their own
-            groups = groups.with_columns(
-                pl.struct(name, segment).hash().alias(name) for name in ("key", "series")
-            )
+        # the starts of a file have groups of their own; of very many the late ones share one
+        segment = self._segments(rows).clip(upper_bound=_SEGMENTS)
+        groups = groups.with_columns(
+            pl.struct(name, segment).hash().alias(name) for name in ("key", "series")
+        )
         # the rows of a block are one, and stand where its first row does
         first = groups["first"]
         one = first == pl.int_range(rows.height, eager=True, dtype=pl.UInt32)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,8 @@ from sglogparse._split import read_launches
 
 #: Launches from which on another process is worth its start, and launches that it is given at a time.
 _WORTH, _AT_ONCE = 150, 40
+#: What a process sends before its answers.
+_MARK = b"sglogparse judges\n"
 #: Objects that are made before Python's collector looks for those that are of no use.
 _OFTEN = 100_000
 
@@ -67,7 +68,7 @@ def judged_apart(log: Log, launches: Sequence[Launch], processes: int) -> list[L
                 free.put(stack.enter_context(_Judge()))
             with ThreadPoolExecutor(processes) as pool:
                 return [report for reports in pool.map(judged, shares) for report in reports]
-    except (OSError, EOFError):  # out of memory, or of processes: it is done here
+    except (OSError, EOFError, pickle.UnpicklingError):  # out of memory, or of processes: it is done here
         return None
 
 
@@ -75,14 +76,20 @@ class _Judge:
     """A process that judges."""
 
     def __init__(self) -> None:
+        # what others print in that process (a sitecustomize, say) is no part of the answers
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from sglogparse._judging import serve; "
-            "serve(sys.stdin.buffer, sys.stdout.buffer)"
+            "import os, sys; sink = os.fdopen(os.dup(1), 'wb'); os.dup2(2, 1); "
+            f"sink.write({_MARK!r}); sink.flush(); sys.path[:] = {sys.path!r}; "
+            "from sglogparse._judging import serve; serve(sys.stdin.buffer, sink)"
         )
         # polars has one thread in each: there are as many of them as cores
         settings = {**os.environ, "POLARS_MAX_THREADS": "1"}
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, env=settings)
+        # in a session of its own: an interrupt is for the parent to handle
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=pipe, stdout=pipe, env=settings, start_new_session=True
+        )
+        self._ready = False
 
     def reports(self, share: _Share) -> list[LaunchReport]:
         """Return the reports on the launches of some files; raises OSError or EOFError where it has ended."""
@@ -90,6 +97,11 @@ class _Judge:
         assert self._process.stdout is not None
         pickle.dump(share, self._process.stdin, pickle.HIGHEST_PROTOCOL)
         self._process.stdin.flush()
+        while not self._ready:
+            line = self._process.stdout.readline()
+            if not line:
+                raise EOFError
+            self._ready = line.endswith(_MARK)
         found: list[LaunchReport] = pickle.load(self._process.stdout)
         return found
 
@@ -105,7 +117,6 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Judge what comes from one pipe into another, until it ends: the work of a process of judged_apart."""
     from sglogparse._verdict import judge
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent to handle
     gc.set_threshold(_OFTEN, 50, 100)
     while True:
         try:

@@ -195,7 +195,7 @@ def _distributions(frame: pl.DataFrame, columns: Sequence[str], names: Sequence[
         .drop_nulls("value")
         .group_by("file", "rank")
         .agg(
-            *(pl.col("value").quantile(at, "nearest").alias(f"{at}") for at in QUANTILES),
+            *(pl.col("value").quantile(at, "linear").alias(f"{at}") for at in QUANTILES),
             sum=pl.col("value").sum(),
             count=pl.len(),
         )

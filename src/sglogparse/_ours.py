@@ -26,8 +26,8 @@ _SHORT = 1 << 13
 _OUTPUTS = (1, 2)
 #: How a verdict begins.
 _VERDICT = (
-    r"(?:ready(?:: the server |, (?:but|and) )|crashed(?:,|; cause)|hung(?:,|:|; cause)|stopped(?:,|:)"
-    r"|starting: the log |undecided: )"
+    r"(?:ready(?:: the server |, (?:but|and) )|(?:crashed|hung)(?:, [a-z][^;\n]*)?; cause"
+    r"|stopped(?:, but |: an orderly )|starting: the log |undecided: )"
 )
 #: How the formats begin that have a beginning of their own: JSON, JSON lines, code quality, SARIF, JUnit,
 #: Markdown, commands of GitHub and Azure, OpenMetrics.
@@ -48,6 +48,11 @@ _SUMMARY = lazy(r"(?m)^### sglogparse(?: triage)?: ")
 _TEXT = lazy(_VERDICT)
 _READ = lazy(r"(?m)^[^\n]+: [0-9,]+ lines?(?: \([0-9,]+ not recognised\))?(?:;|\.|,|$)")
 _TRIAGE = lazy(r"[0-9]+ logs?(?:, [0-9]+ incidents?)?: [0-9]+ [a-z]")
+#: Lines that only a log has: records, tracebacks, what an HTTP server prints.
+_RECORD = lazy(
+    r"(?m)^(?:\[20[0-9]{2}-[0-9]{2}-[0-9]{2} |Traceback \(most recent call last\)|INFO:     "
+    r"|  File \"[^\"\n]+\", line [0-9])"
+)
 _STAMP = lazy(r"(?m)^\[?20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ]")
 #: A line a finding, as a compiler writes it; of Azure, what a healthy server is told of.
 _CONCISE = lazy(
@@ -62,6 +67,8 @@ def is_report(head: str, name: str) -> bool:
     cut = len(head) >= _SHORT
     if cut:  # its last line is a part of one
         head = head[: head.rfind("\n") + 1] or head
+    if _RECORD.search(head):  # a server may have been started into the file that a verdict was written to
+        return False
     if _BEGINS.match(head) or _PAGE.match(head) or _CONCISE.match(head):
         return True
     if name.lower().endswith((".md", ".markdown")) and _SUMMARY.search(head):

@@ -20,6 +20,7 @@ import polars as pl
 
 from sglogparse._phases import START_PHASES, WORKER_PHASES
 from sglogparse._ranks import rank_key
+from sglogparse._words import EXITED, KILLED, OUT_OF_HOST_MEMORY
 
 if TYPE_CHECKING:
     from sglogparse._follow import News
@@ -61,9 +62,10 @@ LEAVES = "|".join(
         r"^(?:Killed|Terminated)[ \t]*$",
         r"^\S+: line [0-9]+: +[0-9]+ (?:Killed|Terminated|Aborted|Segmentation fault|Bus error)\b.*"
         r"(?:launch_(?:server|router)|sglang serve|sglang_router| [\"']?\$[{@A-Za-z])",
-        r"^(?:[^'\"]{0,120}[ \t(])?OOMKilled\b",
-        r"^(?:\[ *[0-9.]+\] )?(?:Memory cgroup out|Out) of memory: Killed process [0-9]+ \((?:python|sglang)",
-        r"^slurmstepd\S*: error: .*(?:[Dd]etected [0-9]+ oom.kill event|CANCELLED AT )",
+        OUT_OF_HOST_MEMORY,
+        KILLED,
+        EXITED,
+        r"^slurmstepd\S*: error: .*CANCELLED AT ",
         r"^srun: error: \S+: tasks? [0-9,\[\]-]+: (?:Exited with exit code [1-9]|Killed|Terminated|Aborted"
         r"|Out Of Memory|Segmentation fault|Bus error)",
         r"^(?:\S*/)?(?:launch_server(?:\.py)?|sglang(?: serve)?): error: ",

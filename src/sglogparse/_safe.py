@@ -53,7 +53,7 @@ _SECRETS = (
 )
 #: What a text must hold before it is worth a closer look. polars runs it, so it has no look-around.
 _SUSPECT = (
-    rf"(?:{_NAME})(?:\\*['\"])?,?[\s=:]"
+    rf"[\u0130\u0131\x1c-\x1f]|(?:{_NAME})(?:\\*['\"])?,?[\s=:]"
     r"|(?i:authorization|bearer)\W"
     r"|\bhf_[A-Za-z0-9]{8}|\bsk-[A-Za-z0-9_-]{8}"
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|nvapi-|xox[abp]-)"
@@ -61,6 +61,8 @@ _SUSPECT = (
 )
 
 
+#: Letters that Python takes for an i where case makes no difference.
+_AS_I = {0x131: "i", 0x307: None}
 #: What a text with a secret holds, one of them at least, in small letters: most texts are left alone.
 _NEEDLES = (
     *("apikey", "api_key", "api-key", "passw", "passphrase", "secret", "_token", "-token", "signature"),
@@ -87,7 +89,7 @@ def mask_secrets(text: str) -> str:
     >>> mask_secrets("api_key='sk-abc', admin_api_key=None, url=http://me:pw@host/")
     "api_key='***', admin_api_key=None, url=http://me:***@host/"
     """
-    small = text.casefold()
+    small = text.casefold().translate(_AS_I)
     if not any(needle in small for needle in _NEEDLES):
         return text
     for pattern in _SECRETS:

@@ -126,10 +126,8 @@ class Reader:
         height = whole.records.height
         cut = quiet(whole, _QUIET)
         if not cut and height >= _PATIENCE * self._piece:
-            cut = quiet(whole, 0)
-            if not cut:
-                cut = height
-                self.forced.append(whole.records.select("file", "line").row(height - 1))
+            cut = quiet(whole, 0) or height
+            self.forced.append(whole.records.select("file", "line").row(cut - 1))
         self._open = [whole.part(cut, height)] if cut < height else []
         return [whole.part(0, cut)] if cut else []
 

@@ -93,7 +93,7 @@ class Row:
     @property
     def summary(self) -> str:
         """Return one sentence that a person can act on."""
-        return f"{self.headline}; {self.action}" if self.action else self.headline
+        return f"{self.headline.removesuffix('.')}; {self.action}" if self.action else self.headline
 
     def as_dict(self) -> dict[str, Any]:
         """Return the contract's form."""
@@ -164,7 +164,7 @@ class Cluster:
             "count": len(self.rows),
             "outcome": self.representative.outcome.value if self.representative.outcome else None,
             "cause": self.representative.cause,
-            "summary": f"{self.headline}; {self.action}" if self.action else self.headline,
+            "summary": f"{self.headline.removesuffix('.')}; {self.action}" if self.action else self.headline,
             "newest": max(times).isoformat() if times else None,
             "oldest": min(times).isoformat() if times else None,
             "version_windows": list(self.windows),

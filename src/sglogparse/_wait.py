@@ -50,6 +50,8 @@ _CALM, _LONGEST = 0.15, 2.0
 #: How long nothing must go on after an exception that may have been caught, s: imports can take as long
 #: without a line, and weights that come from a slow disk longer.
 _LIFELESS, _LOADING = 60.0, 300.0
+#: The rule by which others say that a server has ended.
+_FROM_OUTSIDE = "P006"
 #: How long nothing of the server must come behind a line that says that its process is gone, s.
 _LEFT = 10.0
 #: A silence that is told, s.
@@ -614,6 +616,8 @@ def _is_over(tracebacks: pl.DataFrame, diagnosis: Diagnosis) -> bool:
     chief = diagnosis.chief
     if chief is None or chief.outcome is not Outcome.CRASHED:
         return True
+    if chief.chief is not None and chief.chief.code == _FROM_OUTSIDE:
+        return False  # the server may go on
     if chief.root is not None and re.search(_DEADLY, chief.root.message):
         return True
     raised = tracebacks.filter((pl.col("line") >= chief.first_line) & pl.col("exception").is_not_null())

@@ -14,6 +14,31 @@ FATAL = (
     r"|\bOutOfResources: out of resource: |^\[torch_memory_saver\.cpp\] CUresult error"
     r"|^ *File \\+\"[^\"]*sglang/srt/[^\"]+\", line [0-9]+, in run_scheduler_process\b"
 )
+#: Lines by which a kernel, Slurm or Kubernetes says that memory ran out, and that it has killed the server.
+OUT_OF_HOST_MEMORY = (
+    r"(?:^|kernel: |^\[ *[0-9.]+\] )(?:Memory cgroup out|Out) of memory: Killed process [0-9]+ "
+    r"\((?:python|sglang|pt_main|ray::)"
+    r"|^(?:[^'\"]{0,120}[ \t(:])?OOMKilled\b"
+    r"|^slurmstepd\S*: error: .*[Dd]etected [0-9]+ oom.kill event"
+    r"|^srun: error: \S+: tasks? [0-9,\[\]-]+: Out Of Memory"
+    r"|\b\S+\.(?:service|scope): (?:Failed with result 'oom-kill'|A process of this unit has been "
+    r"killed by the OOM)"
+)
+#: Lines by which a shell, a runner or Slurm says that what it has run was killed: the server, or its script.
+KILLED = (
+    r"^Killed[ \t]*$"
+    r"|^\S+: line [0-9]+: +[0-9]+ Killed\b.*(?:sglang|launch_(?:server|router)|serve"
+    r"| [\"']?\$[{@A-Za-z])"
+    r"|^\[[0-9]+\][+-]? +(?:[0-9]+ )?Killed +.*(?:sglang|launch_(?:server|router)|serve)"
+    r"|^(?:command terminated with|Error: Process completed with|(?:\S+ )?exited with) (?:exit )?code 137\b"
+    r"|^srun: error: \S+: tasks? [0-9,\[\]-]+: (?:Killed|Exited with exit code 137)\b"
+)
+#: Lines by which supervisord or systemd says that the server's process has ended by itself.
+EXITED = (
+    r"\bexited: \S+ \((?:exit status [1-9][0-9]*|terminated by SIG[A-Z]+[^)]*); not expected\)"
+    r"|\bgave up: \S+ entered FATAL state"
+    r"|\b\S+\.service: Main process exited, code=(?:exited, status=[1-9]|dumped|killed, status=9/KILL)"
+)
 #: Words by which native code, other loggers and shells speak of the end of a process.
 GRAVE = (
     r"Fatal Python error|Segmentation fault|core dumped|terminate called|\bAborted\b|\bKilled(?:$|  )"

@@ -23,7 +23,7 @@ def render_concise(
         if verdict.file
         else ""
     )
-    told = f"{verdict.title}; {verdict.text}" if verdict.text else verdict.title
+    told = f"{verdict.title.removesuffix('.')}; {verdict.text}" if verdict.text else verdict.title
     lines = [plain(place) + told]
     lines += [
         plain(f"{row.file}:{row.number}: {row.finding.code} ") + row.message for row in rows_of(diagnosis)

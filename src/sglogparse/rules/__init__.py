@@ -24,6 +24,7 @@ from sglogparse.rules.graph_capture_failed import graph_capture_failed
 from sglogparse.rules.graphs_unused import graphs_unused
 from sglogparse.rules.health_check_failed import health_check_failed
 from sglogparse.rules.instrumentation import instrumentation
+from sglogparse.rules.killed_from_outside import killed_from_outside
 from sglogparse.rules.kv_pool_full import kv_pool_full
 from sglogparse.rules.kv_pool_pinned import kv_pool_pinned
 from sglogparse.rules.kv_transfer_failed import kv_transfer_failed
@@ -96,6 +97,7 @@ RULES: tuple[Rule, ...] = (
     Rule("P001", process_died, "0.1.0"),
     Rule("P003", model_not_imported, "0.3.0"),
     Rule("P004", failure_reported, "0.3.0"),
+    Rule("P006", killed_from_outside, "0.4.0"),
     Rule("P002", never_ready, "0.1.0"),
     Rule("H001", watchdog_fired, "0.1.0"),
     Rule("H002", health_check_failed, "0.2.0"),

@@ -16,6 +16,7 @@ from sglogparse._launches import Launch, first_line
 from sglogparse._report import Evidence, Finding, Severity
 from sglogparse.causes import Clues, Decision, decide
 from sglogparse.causes._evidence import advice
+from sglogparse.rules.killed_from_outside import killed_from_outside
 from sglogparse.rules.router_without_workers import router_without_workers
 from sglogparse.rules.transfer_devices_failed import transfer_devices_failed
 
@@ -58,7 +59,7 @@ def unexplained_failures(launch: Launch) -> Iterator[Finding]:
         Read the line that is quoted, then the others. Where a line names a cause in words that mean nothing
         else, and the server had not served, the finding says which.
     """
-    if faults(launch):
+    if faults(launch) or next(killed_from_outside(launch), None) is not None:
         return
     grave = trouble(launch, grave=True)
     lines = _left(launch, grave or _failing(launch))
