@@ -86,7 +86,7 @@ def test_a_server_that_dies_is_annotated_and_summed_up(job):
     assert first.message.startswith("crashed, during KV cache set-up; cause: KV budget negative\n")
     assert "set --mem-fraction-static 0.781 (room for a prefill" in first.message
     assert {one.properties["title"].split(" ")[0] for one in others} >= {"M001", "P001"}
-    assert rest[0].startswith("crashed")  # what `wait` saw
+    assert not any(rest)
     headings = [line for line in summary.split("\n") if line.startswith("### ")]
     assert headings == [
         "### sglogparse: crashed, during KV cache set-up; cause: KV budget negative",

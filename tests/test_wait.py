@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -24,13 +25,21 @@ from click.testing import CliRunner
 
 from sglogparse import SourceError, read_log
 from sglogparse._cli import main
-from sglogparse._follow import Block, Follower
+from sglogparse._follow import Block, Follower, Tail
 from sglogparse._phases import read_phases
 from sglogparse._progress import BEFORE, Progress
 from sglogparse._wait import EXIT_CODES, End, Probe, Process, Wait, lag_words, rehearse
 from sglogparse._watch import Watch
+from sglogparse.render.github import render_github as diagnosis_for_github
 from sglogparse.render.text import render_text
-from sglogparse.render.wait import masked_fate, progress_line, progress_view, render_fate, render_json
+from sglogparse.render.wait import (
+    masked_fate,
+    progress_line,
+    progress_view,
+    render_fate,
+    render_github,
+    render_json,
+)
 from sglogparse.render.watch import load_line, load_view, told_line
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -1206,3 +1215,33 @@ def test_watching_is_drawn_on_a_terminal(tmp_path, terminal):
     assert b"ready: the server serves and the log shows no fault" in screen.shown
     assert b"tokens/s" in screen.shown
     assert b"\x1b[?25h" in screen.shown
+
+
+def test_a_job_is_told_of_a_process_that_is_gone(case):
+    case.put(ARGUMENTS, *begin(0))
+    gone = SimpleNamespace(pid=4711, gone=lambda: True)
+    fate = case.look(case.wait(process=gone), 30)
+    first, *rest = render_github(fate).splitlines()
+    assert fate.end is End.GONE
+    assert first.startswith("::error title=sglogparse%3A gone::gone after ")
+    assert "process 4711 is gone, and the log does not say why%0Asee `dmesg -T | grep -i oom`" in first
+    assert rest[0].startswith("::warning file=server.log,title=sglogparse%3A starting::")
+    assert rest[-1] == "::endgroup::"
+
+
+def test_a_job_is_told_of_a_crash_as_diagnose_tells_it_and_of_readiness_nothing(case, tmp_path):
+    case.put(ARGUMENTS, *begin(0), UP, READY)
+    assert render_github(case.look(case.wait(), 30)) == ""
+    case.path = tmp_path / "crash.log"
+    case.put(ARGUMENTS, *begin(0), *DIED, SIGQUIT)
+    fate = case.look(case.wait(), 100)
+    assert fate.end is End.CRASHED
+    assert render_github(fate) == diagnosis_for_github(fate.diagnosis)
+
+
+def test_a_line_of_a_pipe_is_never_old(case, monkeypatch):
+    case.put(ARGUMENTS, *begin(0), UP, READY)
+    monkeypatch.setattr(Tail, "streams", True)
+    assert case.look(case.wait(), 5).summary == "server.log:6 says so"
+    monkeypatch.setattr(Tail, "streams", False)
+    assert case.look(case.wait(), 5).summary == "server.log:6 says so, and did when waiting began"

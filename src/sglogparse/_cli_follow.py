@@ -55,10 +55,10 @@ _show_secrets = click.option("--show-secrets", is_flag=True, help="Do not mask k
 @click.option("-q", "--quiet", is_flag=True, help="Show nothing on standard error while waiting.")
 @click.option(
     "--output-format",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(["text", "json", "github"]),
     default="text",
     show_default=True,
-    help="For a person, or for a program.",
+    help="For a person, for a program, or as annotations of a job.",
 )
 @_show_secrets
 def wait(
@@ -82,13 +82,28 @@ def wait(
                 2 the log could not be read, or the call was wrong
                 3 timed out, hung, or the log ended: who is behind, where, for how long
     """
+    from pathlib import Path
+
+    from sglogparse._ours import is_log_of
+    from sglogparse._output import append
     from sglogparse._safe import plain
     from sglogparse._wait import Probe, Process, Wait
-    from sglogparse.render.wait import TOLD, masked_fate, render_fate, render_json
+    from sglogparse.render.wait import (
+        TOLD,
+        masked_fate,
+        render_fate,
+        render_github,
+        render_json,
+        render_summary,
+    )
 
     if math.isnan(timeout):
         raise click.BadParameter("--timeout must be a number of seconds")
     _check_url(url)
+    named = os.environ.get("GITHUB_STEP_SUMMARY") if output_format == "github" else None
+    summary = Path(named) if named else None
+    if summary is not None and is_log_of(summary, (log,)):
+        raise click.UsageError(f"{summary}: is read by this call, so no summary is added to it")
     probe = None if url is None else Probe(url)
     waiting = Wait(log, timeout, None if pid is None else Process(pid), probe)
     with _ended_by(lambda: sys.exit(_TERMINATED)) as check:
@@ -97,7 +112,14 @@ def wait(
         fate = _wait(waiting, check, quiet=quiet)
     waiting.follower.tail.close()
     shown = fate if show_secrets else masked_fate(fate)
-    put(render_json(shown) if output_format == "json" else render_fate(shown, min(width(), 100), colour()))
+    if output_format == "text":
+        put(render_fate(shown, min(width(), 100), colour()))
+    elif output_format == "json":
+        put(render_json(shown))
+    elif fate.exit_code:
+        if summary is not None:
+            append(f"{render_summary(shown)}\n\n", summary)
+        put(render_github(shown))
     if fate.end in TOLD and fate.notes and output_format == "text" and not quiet:
         _unheard(lambda: click.echo("\n".join(map(plain, shown.notes)), err=True))
     raise click.exceptions.Exit(fate.exit_code)
@@ -119,16 +141,20 @@ def _check_url(url: str | None) -> None:
 
 
 def _wait(waiting: Wait, check: Callable[[], None], *, quiet: bool) -> Fate:
+    from sglogparse._safe import plain
     from sglogparse._wait import rehearse
     from sglogparse.render.text import render_text
     from sglogparse.render.wait import progress_line, progress_view
 
     terminal = not quiet and _is_terminal(sys.stderr)
     with _live(sys.stderr, terminal) as live:
-        drawn, told, at, ready = -math.inf, "", waiting.begun, False
+        drawn, told, at, ready, noted = -math.inf, "", waiting.begun, False, quiet
         while (fate := waiting.step()) is None:
             check()
             now = time.monotonic()
+            if not noted and waiting.node is not None:
+                noted = True
+                _unheard(lambda: click.echo(f"{plain(waiting.name)}: {waiting.node}", err=True))
             if live is not None and now - drawn >= _DRAW:
                 drawn = now
                 _unheard(lambda: _draw(live, progress_view(waiting, width())))

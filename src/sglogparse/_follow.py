@@ -95,6 +95,11 @@ class Tail:
         self._first = True
 
     @property
+    def streams(self) -> bool:
+        """Tell whether it is a stream: standard input, or a pipe with a name."""
+        return self._stream
+
+    @property
     def exists(self) -> bool:
         """Tell whether the log has been there."""
         return self._fd is not None or self._place is not None

@@ -289,6 +289,14 @@ class Wait:
         return self._clock() - self.begun
 
     @property
+    def node(self) -> str | None:
+        """Return what is to be known of waiting for another node than the first, if this is one."""
+        if self.progress.node is None:
+            return None
+        told = "only the first node prints that it is ready: wait by its log, or with --url"
+        return f"this is the log of node {self.progress.node}: {told}"
+
+    @property
     def quiet(self) -> float:
         """Return how long no line has come, s."""
         return self._clock() - self.heard
@@ -335,7 +343,8 @@ class Wait:
             self._held = self.follower.tail.held
             self._doomed = None if self._doomed is None else now
         if self._there is None:
-            self._there = self.follower.lines
+            # every line of a pipe comes after waiting has begun
+            self._there = 0 if self.follower.tail.streams else self.follower.lines
         if self._process is not None and self._lost is None and now >= self._asked:
             self._asked = now + _ASK
             self._lost = now if self._process.gone() else None
@@ -537,10 +546,8 @@ class Wait:
             out.append(f"line {self._said[0]} speaks of an end: {self._said[1]}")
         if self.bar is not None:
             out.append(f"the last bar of progress: {self.bar}")
-        if self.progress.node is not None:
-            out.append(
-                f"this is the log of node {self.progress.node}: only the first node prints that it is ready"
-            )
+        if self.node is not None:
+            out.append(self.node)
         if self._probe is not None:
             out.append(f"{self._probe.url} {self._probe.last}")
         return tuple(out)

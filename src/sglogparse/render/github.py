@@ -37,7 +37,7 @@ def render_github(
         where = _where(verdict.line.file, verdict.line.line)
         text.append(f"first fault: {where}: {cut(verdict.line.message)}")
     title = {"title": f"sglogparse: {diagnosis.outcome.value}"}
-    out = [_command(_TYPES[verdict.severity], place | title, text)]
+    out = [command(_TYPES[verdict.severity], place | title, text)]
     left: list[Row] = []
     if rows or remarks_of(diagnosis):
         count = f"{len(rows)} finding{'' if len(rows) == 1 else 's'}"
@@ -50,7 +50,7 @@ def render_github(
             told = [_from_input(row.file, row.number) + row.message]
             told += [cut(fix)] if fix else []
             named = _place(row.file, row.number) | {"title": f"{row.finding.code} {row.finding.name}"}
-            out.append(_command(_TYPES[row.finding.severity], named, told))
+            out.append(command(_TYPES[row.finding.severity], named, told))
         out += [_text(row) for row in left]
         out += [tame(one) for one in remarks_of(diagnosis)]
         out.append("::endgroup::")
@@ -76,7 +76,7 @@ def _place(file: str | None, line: int | None) -> dict[str, str]:
     return {"file": plain(file)} | ({"line": str(line)} if line is not None else {})
 
 
-def _command(name: str, properties: dict[str, str], lines: list[str]) -> str:
+def command(name: str, properties: dict[str, str], lines: list[str]) -> str:
     """Return a workflow command; what could end one of its parts is written by its number."""
     told = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
     return f"::{name} {told}::{_data(chr(10).join(map(tame, lines)))}"

@@ -17,6 +17,9 @@ from sglogparse._vitals import span
 from sglogparse._wait import End, Fate, lag_words, stage_words
 from sglogparse.render._json import dumps
 from sglogparse.render._wrap import wrap
+from sglogparse.render.github import command
+from sglogparse.render.github import render_github as diagnosis_for_github
+from sglogparse.render.markdown import markdown_text, render_markdown
 from sglogparse.render.text import render_text
 
 if TYPE_CHECKING:
@@ -41,6 +44,31 @@ def render_fate(fate: Fate, width: int = 80, colour: bool = False) -> str:
     for note in fate.notes:
         lines += wrap(plain(note), width, rest="  ")
     return "\n".join([*lines, "", told] if told else lines)
+
+
+def render_github(fate: Fate) -> str:
+    """Return workflow commands of GitHub Actions: the fate, and what the log tells; nothing when it is ready.
+
+    A fate that the log does not tell, as that of a process which is gone, is an annotation of its own.
+    """
+    if fate.end is End.READY:
+        return ""
+    told = "" if fate.diagnosis is None else diagnosis_for_github(fate.diagnosis)
+    if fate.end in TOLD and told:
+        return told
+    lag = [] if fate.lag is None or (words := lag_words(fate.lag)) in fate.summary else [words]
+    said = [f"{fate.end.value} after {span(fate.waited)}: {fate.summary}", *lag, *fate.notes]
+    head = command("error", {"title": f"sglogparse: {fate.end.value}"}, said)
+    return f"{head}\n{told}" if told else head
+
+
+def render_summary(fate: Fate) -> str:
+    """Return what the summary of a step says of the fate, in Markdown."""
+    told = [] if fate.diagnosis is None else [render_markdown(fate.diagnosis)]
+    if fate.end not in TOLD or not told:
+        head = f"### sglogparse: {fate.end.value} after {span(fate.waited)}: {markdown_text(fate.summary)}"
+        told = [head, *map(markdown_text, fate.notes), *told]
+    return "\n\n".join(told)
 
 
 def render_json(fate: Fate) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _OUTCOMES = {Outcome.READY: "green", Outcome.STOPPED: "green", Outcome.CRASHED: "red", Outcome.HUNG: "red"}
+#: After these a server prints no batches any more.
+_ENDED = (Outcome.CRASHED, Outcome.HUNG, Outcome.STOPPED)
 #: Values of ranks differ when they are further apart than this share of the larger one, and than a trifle.
 _APART = 0.2
 _TRIFLES = {"running": 4.0, "queued": 4.0, "KV usage": 0.05}
@@ -42,7 +44,9 @@ def told_line(told: Told, *, show_secrets: bool = False) -> Line:
     else:
         proof = found.root or next(iter(found.evidence), None)
         place = "" if proof is None else f" (line {proof.line}{f' {proof.rank}' if proof.rank else ''})"
-        fix = f"; {found.fix}" if found.fix and found.severity is not Severity.INFO else ""
+        # what the verdict says is not said again
+        own = found.fix and found.fix not in launch.summary and found.severity is not Severity.INFO
+        fix = f"; {found.fix}" if own else ""
         message = found.message.removesuffix(".") if fix else found.message
         text, style = (
             f"{found.code} {found.severity.value}{place}: {message}{fix}",
@@ -54,6 +58,9 @@ def told_line(told: Told, *, show_secrets: bool = False) -> Line:
 def load_line(watch: Watch) -> str:
     """Return the load of all ranks by their last batches, with what differs between them."""
     batches, speeds = watch.batches, watch.rest()
+    outcome = None if watch.diagnosis is None else watch.diagnosis.outcome
+    if outcome in _ENDED and not batches:
+        return f"{outcome}; no batch for {span(watch.quiet)}"
     if not watch.loads:
         stages = "; ".join(stage_words(stage) for stage in watch.progress.stages()[:_ROWS])
         where = watch.follower.lines
