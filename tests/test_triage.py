@@ -780,3 +780,39 @@ def test_a_long_triage_is_cut_to_the_size_of_a_comment():
     assert 10 < shown < 50
     assert f"\n(and {300 - shown} more)\n" in text
     assert text.endswith("</details>")
+
+
+def test_a_failure_of_another_log_of_an_incident_is_told_too(tmp_path):
+    other = (
+        "[2026-04-09 15:53:00 TP2] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/opt/sglang/srt/managers/scheduler.py", line 2210, in run_scheduler_process\n'
+        "    import flash_kernel\n"
+        "ModuleNotFoundError: No module named 'flash_kernel'\n\n"
+        "[2026-04-09 15:53:02] Received sigquit from a child process. It usually means the child failed.\n"
+    )
+    texts = [(FIXTURES / "timeline" / f"node{node}.log").read_text(encoding="utf-8") for node in (0, 1)]
+    memory = other.replace(
+        "ModuleNotFoundError: No module named 'flash_kernel'",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of "
+        "79.10 GiB of which 640.00 MiB is free.",
+    ).replace("TP2", "TP0")
+    for node, end in ((0, memory), (1, other)):
+        start = texts[node][: texts[node].index("Load weight end")].rsplit("\n", 1)[0]
+        (tmp_path / f"node{node}.log").write_text(f"{start}\n{end}", encoding="utf-8")
+    found = triage([tmp_path])
+    (row,) = found.rows
+    assert {"memory.weights", "env.missing_dependency"} == {row.cause} | {
+        cause
+        for cause in ("memory.weights", "env.missing_dependency")
+        if f" crashed: {cause}; " in row.action
+    }
+
+
+def test_a_server_that_serves_and_has_a_problem_is_explained(tmp_path):
+    path = FIXTURES / "transfer_devices_failed" / "bad.log"
+    (tmp_path / "server.log").write_bytes(path.read_bytes())
+    found = triage([tmp_path])
+    (row,) = found.rows
+    assert row.cause not in (None, "none")
+    assert [cluster.rows for cluster in found.clusters] == [(row,)]
+    assert row.headline.split(" ")[0] in render_text(found, 80)

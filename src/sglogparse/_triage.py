@@ -510,7 +510,7 @@ def _row(incident: Incident) -> Row:
         outcome=diagnosis.outcome,
         cause=diagnosis.cause,
         headline=chief.headline if chief else diagnosis.summary,
-        action=chief.action if chief else "",
+        action="; ".join(filter(None, (*_others(diagnosis, chief), chief.action))) if chief else "",
         fix=diagnosis.fix,
         root=diagnosis.root,
         ranks=tuple(dict.fromkeys(rank for one in diagnosis.launches for rank in one.ranks)),
@@ -526,6 +526,23 @@ def _row(incident: Incident) -> Row:
         notes=tuple(dict.fromkeys(note for file in diagnosis.files for note in file.notes)),
         joined=incident.joined,
     )
+
+
+#: What follows, on other nodes and servers, when one of them has failed.
+_FOLLOWS = ("none", "unknown", "dist.peer_lost", "dist.collective_timeout", "process.killed")
+
+
+def _others(diagnosis: Diagnosis, chief: LaunchReport) -> list[str]:
+    """Return what else failed in an incident of several logs, for a reason of its own."""
+    failed = [
+        one
+        for one in diagnosis.launches
+        if one.file != chief.file
+        and one.outcome in (Outcome.CRASHED, Outcome.HUNG)
+        and one.cause not in (*_FOLLOWS, chief.cause)
+    ]
+    firsts = {one.cause: one for one in reversed(failed)}
+    return [f"also {PurePath(one.file).name} {one.outcome.value}: {one.cause}" for one in firsts.values()]
 
 
 def _kind(diagnosis: Diagnosis) -> str:
@@ -555,9 +572,11 @@ def _cluster_of(diagnosis: Diagnosis) -> str | None:
 
 
 def _clusters(rows: Iterable[Row]) -> list[Cluster]:
-    """Return what is not healthy or has an error, equal verdicts together; the rows are the newest first."""
+    """Return what is not healthy or has a problem, equal verdicts together; the rows are the newest first."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        if row.outcome is not None and (row.failed or not row.healthy):
+        # a server that serves can have a problem, too
+        ailing = row.cause not in (None, "none")
+        if row.outcome is not None and (row.failed or not row.healthy or ailing):
             found.setdefault(row.cluster or "", []).append(row)
     return [Cluster(mark, tuple(members)) for mark, members in found.items()]
