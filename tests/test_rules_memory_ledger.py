@@ -537,8 +537,8 @@ def test_the_fix_names_a_fraction_that_leaves_room_to_work(tmp_path, given, fix)
     [
         (
             OOM + "GPU 0 has a total capacity of 40.00 GiB of which 1.20 GiB is free.",
-            "lower --mem-fraction-static by 0.020 at least (0.80 GiB of 40.00 GiB were missing, line {line}; "
-            "graphs take more; the log lacks the value in force), or capture fewer graphs (--cuda-graph-max-bs)",
+            "capture fewer graphs (--cuda-graph-max-bs), or lower --mem-fraction-static by more than 0.020 "
+            "(0.80 GiB of 40.00 GiB were missing, line {line}; graphs take more; the log lacks the value in force)",
         ),
         (
             OOM + "GPU 0 has a total capacity of 40.",

@@ -550,12 +550,14 @@ def lower_fraction(launch: Launch) -> str | None:
         lacked = f"{gib(window.shortage.missing)} of {gib(whole)} were missing, line {window.shortage.line}"
         more = "; graphs take more" if window.shortage.phase in _CAPTURING else ""
         fraction = (
-            f"--mem-fraction-static by {step} at least ({lacked}{more}; the log lacks the value in force)"
+            f"--mem-fraction-static by more than {step} ({lacked}{more}; the log lacks the value in force)"
         )
     if _in_a_prefill(launch, window.shortage):
         text = f"{_smaller_chunks(launch)}, or lower {fraction}"
     elif no_graphs(launch):
         text = f"lower {fraction}"
+    elif window.largest is None and window.shortage.phase in _CAPTURING:  # the number is a lower bound alone
+        text = f"capture fewer graphs (--cuda-graph-max-bs), or lower {fraction}"
     else:
         text = f"lower {fraction}, or capture fewer graphs (--cuda-graph-max-bs)"
     if window.smallest is not None:
