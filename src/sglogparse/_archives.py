@@ -21,6 +21,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from sglogparse import _cheap
 from sglogparse._errors import SourceError
 from sglogparse._files import Origin, Stream, unreadable
 from sglogparse._ours import REASON, is_report
@@ -145,7 +146,7 @@ def _is_tar(head: bytes) -> bool:
     return head[_MAGIC] == b"ustar" or _header(head[:_BLOCK]) is not None
 
 
-@dataclass(frozen=True)
+@_cheap.dataclass(frozen=True)
 class _Header:
     name: str
     type: bytes
@@ -425,7 +426,7 @@ def _clean(name: str) -> str:
 # ------------------------------------------------------------------ zip
 
 
-@dataclass(frozen=True)
+@_cheap.dataclass(frozen=True)
 class _ZipMember:
     name: str
     path: str

@@ -10,10 +10,10 @@ neither tells a secret nor changes with one.
 from __future__ import annotations
 
 import hashlib
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from sglogparse._cheap import lazy
 from sglogparse._safe import mask_secrets
 
 if TYPE_CHECKING:
@@ -43,19 +43,19 @@ _VARYING = (
     (r"\b(?:0[xX][0-9a-fA-F]+|(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,})\b", " "),
     (r"\btmp[a-z0-9_]{6,}\b", " tmp "),
 )
-_VARYING_PATTERNS = tuple((re.compile(pattern), left) for pattern, left in _VARYING)
+_VARYING_PATTERNS = tuple((lazy(pattern), left) for pattern, left in _VARYING)
 #: Ranks, also as a process says them: TP0, [rank3], rank 3, GPU 4, cuda:0, Worker_TP1.
-_RANK = re.compile(
+_RANK = lazy(
     r"\[?\b(?i:tp|dp|pp|ep|cp|moe_ep|moe_tp|attn_tp|rank|gpu|cuda|npu|node|worker)[ :=_-]{0,2}[0-9]+\b\]?"
 )
 #: A report whose exception is cut off: it is said of all exceptions.
-_NOISE = re.compile(
+_NOISE = lazy(
     r"(?:Traceback \(most recent call last\)|^Exception in \w+|hit an exception|\b(?:error|failed)):\s*$"
 )
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD = lazy(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Element types, whose digits mean something.
-_ELEMENT = re.compile(r"(?i)(?:mx|nv|b)?(?:fp|bf|int|uint|float)[0-9]+(?:_?e[0-9]m[0-9][a-z]*)?")
-_DIGITS = re.compile(r"_?[0-9]+")
+_ELEMENT = lazy(r"(?i)(?:mx|nv|b)?(?:fp|bf|int|uint|float)[0-9]+(?:_?e[0-9]m[0-9][a-z]*)?")
+_DIGITS = lazy(r"_?[0-9]+")
 
 
 def words_of(text: str) -> str:

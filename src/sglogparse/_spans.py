@@ -48,7 +48,7 @@ _KINDS = (
         ),
         rf"^(?:Fatal Python error: |{_THREAD}|Current thread's C stack trace|Extension modules: "
         rf"|Python runtime state: |{_PYSPY_THREAD}|Process [0-9]+: |Python v[0-9.]+ \()",
-        re.compile(
+        lazy(
             r'  (?:File "|Binary file "|\.\.\.$|<)| {4}[^ ].* \([^()]+(?::[0-9]+)?\)$'
             r"| {8}(?:Arguments|Locals):$| {12}[^ ]+: "
         ),
@@ -70,7 +70,7 @@ _KINDS = (
         r"|[^ ]*\.so[^ ]* ?(?:\([^()]*\) ?)?\[0x[0-9a-f]+\]$"
         r"|[/.][^ ]*\([^()]*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$"
         r"|!{5,} Segfault encountered !{5,}$)",
-        re.compile(
+        lazy(
             r"={4,}$| *[0-9]+ +(?:0x[0-9a-f]+|/)|CUDA kernel errors might|For debugging consider"
             r"|Compile with `TORCH|Device-side assert|Search for `|nccl[A-Z][A-Za-z]+Error: |Last error:$"
             r"|    @ "
@@ -96,7 +96,7 @@ _KINDS = (
         r"|g?make(?:\[[0-9]+\])?: \*\*\* |CMake (?:Error|Warning)\b"
         r"|\[[0-9]+/[0-9]+\] (?:(?:/[^ ]*/)?(?:c\+\+|g\+\+|gcc|clang(?:\+\+)?|nvcc|hipcc|ccache)[ :]|: &&)"
         r"|module (?:attributes \{.*\} )?\{$|// -----// IR Dump |\{-#$)",
-        re.compile(
+        lazy(
             r" +\S|\t|[ ~^|]+$|(?:[^ ]*/)?(?:c\+\+|g\+\+|gcc|clang(?:\+\+)?|nvcc|hipcc|cc|ccache) "
             r"|\}(?: loc\(.*\))?$|#-\}$|#[a-z][A-Za-z0-9_]* = "
         ),
@@ -107,15 +107,15 @@ _KINDS = (
 GO_ON = ("watchdog_state", "pool_exhausted", "memory_leak", "memory_check", "stack_dump")
 #: Records that SGLang prints with line ends in them: how the first line looks, and the others.
 _CONTINUED: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (r"^Possible solutions:|failed: .*Possible solutions:", re.compile(r"[0-9]\. |Open an issue on GitHub")),
-    (r"PD-Multiplexing may experience", re.compile(r"  (?:Current torch version|Please manually)")),
-    (r"following memory limit for calibration:$", re.compile(r"\{.*\}$|If you hit GPU OOM")),
+    (r"^Possible solutions:|failed: .*Possible solutions:", lazy(r"[0-9]\. |Open an issue on GitHub")),
+    (r"PD-Multiplexing may experience", lazy(r"  (?:Current torch version|Please manually)")),
+    (r"following memory limit for calibration:$", lazy(r"\{.*\}$|If you hit GPU OOM")),
     (
         r" out of memory\. Try to lower your batch size\.$",
-        re.compile(r"Try to allocate |Avail?able tokens: |self\."),
+        lazy(r"Try to allocate |Avail?able tokens: |self\."),
     ),
-    (r"^i=[0-9]+, req=", re.compile(r"(?:self\.)?(?:accept(?:ed)?_(?:index|indices)|predict)=")),
-    (r" debug info:$", re.compile(r"(?:self\.)?[a-z_][A-Za-z0-9_.()]*=")),
+    (r"^i=[0-9]+, req=", lazy(r"(?:self\.)?(?:accept(?:ed)?_(?:index|indices)|predict)=")),
+    (r" debug info:$", lazy(r"(?:self\.)?[a-z_][A-Za-z0-9_.()]*=")),
 )
 _OPENING, _CLOSING = r"[\[({]", r"[\])}]"
 #: A record of another logger: no part of what stands above it.

@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from sglogparse import _cheap
 from sglogparse._derived import once
 from sglogparse._interval import Interval
 from sglogparse._launches import Launch
@@ -45,7 +46,7 @@ _MOST_LINES = 64
 _MOST_LOADS = 3
 
 
-@dataclass(frozen=True)
+@_cheap.dataclass(frozen=True)
 class Number:
     """A printed number: its digits, what they can mean, and its line."""
 
