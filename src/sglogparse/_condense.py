@@ -181,9 +181,8 @@ class Keeper:
         )
         old = [piece for piece in self._pieces if piece.held is not None]
         new = [piece for piece in self._pieces if piece.held is None]
-        pieces = [
-            _thinned(_together(some), table, sparing * (some is (new or old))) for some in (old, new) if some
-        ]
+        groups = [_together(some) for some in (old, new) if some]
+        pieces = [_thinned(one, table, sparing if one is groups[-1] else 0) for one in groups]
         # copying texts is dear: it is done for new ones, and for all when most of what is held is of no use
         held = sum(piece.held or 0 for piece in old) + sum(piece.rows.height for piece in pieces[len(old) :])
         if held > _GARBAGE * sum(piece.rows.height for piece in pieces):
@@ -311,7 +310,7 @@ def _thinned(piece: _Piece, table: pl.DataFrame, sparing: int) -> _Piece:
         kept = kept.scatter(some.filter(found), True)
     if sparing:
         kept |= pl.int_range(rows.height, eager=True) >= rows.height - sparing
-    rows = _filtered(rows, kept)
+    rows = rows.filter(kept)
     places = places_of(rows)
     frames = {name: frame.filter(_within(frame, places)) for name, frame in _own(piece.frames).items()}
     return _Piece(rows, frames, piece.held)
@@ -327,23 +326,6 @@ def _read_again(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return the frames that are read of single lines."""
     frames = read_events(rows, compiled_plan())[1].found
     return {**frames, "message": messages_of(rows)}
-
-
-def _filtered(frame: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
-    """Return the rows of a frame that are kept; columns without a value cost nothing."""
-    columns = frame.get_columns()
-    filled = pl.DataFrame([one for one in columns if one.null_count() < frame.height])
-    if not filled.width:
-        return frame.filter(kept)
-    left = filled.filter(kept)
-    own = {one.name: one for one in left}
-    height = left.height
-    return pl.DataFrame(
-        [
-            own.get(one.name, pl.Series(one.name, [None], dtype=one.dtype).new_from_index(0, height))
-            for one in columns
-        ]
-    )
 
 
 def _compacted(piece: _Piece) -> _Piece:

@@ -59,15 +59,15 @@ BAR = r"^(?:\[[^\]]*\] )?(?:\[BCG\] )?([A-Z][A-Za-z -]{2,60})(?: \([^()]*\))?: +
 #: Kubernetes, the kernel, Slurm, Python that has no SGLang, the parser of its arguments.
 LEAVES = "|".join(
     (
-        r"^(?:Killed|Terminated)[ \t]*$",
-        r"^\S+: line [0-9]+: +[0-9]+ (?:Killed|Terminated|Aborted|Segmentation fault|Bus error)\b.*"
-        r"(?:launch_(?:server|router)|sglang serve|sglang_router| [\"']?\$[{@A-Za-z])",
         OUT_OF_HOST_MEMORY,
         KILLED,
         EXITED,
+        r"^Terminated[ \t]*$",
+        r"^\S+: line [0-9]+: +[0-9]+ (?:Terminated|Aborted|Segmentation fault|Bus error)\b.*"
+        r"(?:launch_(?:server|router)|sglang serve|sglang_router| [\"']?\$[{@A-Za-z])",
         r"^slurmstepd\S*: error: .*CANCELLED AT ",
-        r"^srun: error: \S+: tasks? [0-9,\[\]-]+: (?:Exited with exit code [1-9]|Killed|Terminated|Aborted"
-        r"|Out Of Memory|Segmentation fault|Bus error)",
+        r"^srun: error: \S+: tasks? [0-9,\[\]-]+: (?:Exited with exit code [1-9]|Terminated|Aborted"
+        r"|Segmentation fault|Bus error)",
         r"^(?:\S*/)?(?:launch_server(?:\.py)?|sglang(?: serve)?): error: ",
         r"^\S*python[0-9.]*: No module named '?sglang(?:\.(?:launch_server|srt|cli|__main__)\b|['; \t]|$)",
         r"^\S*python[0-9.]*: Error while finding module specification for 'sglang(?:\.launch_server)?'",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -95,8 +96,7 @@ def killed_from_outside(launch: Launch) -> Iterator[Finding]:
 
 
 def _memory(message: str) -> str:
-    words = pl.Series([message])
-    told = next(told for pattern, told in _MEMORY if words.str.contains(pattern)[0])
+    told = next(told for pattern, told in _MEMORY if re.search(pattern, message))
     return f"{told}; `dmesg -T | grep -i oom` on the host names what was killed, and what held the memory"
 
 
